@@ -1,0 +1,1 @@
+"""The only room that knows labs: exercises, their checks, hints and predictions, and the notebooks they stand in."""

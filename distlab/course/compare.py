@@ -1,0 +1,95 @@
+"""Compares what came with what was expected, and with what each known misconception would have given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from distlab.course.exercise import Wrong
+
+
+def compare(case: str, got: Sequence, want: Sequence, beliefs: Mapping[str, Sequence] | None = None,
+            *, tolerance: float = 1e-10, **fields) -> None:  # fmt: skip
+    """Raises Wrong unless every rank's value is the expected one.
+
+    ``got`` and ``want`` are lists by rank of numbers, text, tensors, or lists, tuples and dicts of them. ``beliefs``
+    maps the id of a misconception to the list by rank that it would give; those that would give exactly what came are
+    named. ``tolerance`` is absolute for numbers below 1 and relative above. ``fields`` fill the misconceptions'
+    sentences.
+    """
+    detail = difference_by_rank(got, want, tolerance)
+    if detail is None:
+        return
+    believed = tuple(
+        id
+        for id, predicted in (beliefs or {}).items()
+        if difference_by_rank(predicted, want, tolerance) and not difference_by_rank(got, predicted, tolerance)
+    )
+    raise Wrong(case, detail, believed, **fields)
+
+
+def difference_by_rank(got: Sequence, want: Sequence, tolerance: float = 1e-10) -> str | None:
+    """Describes the first difference: "rank 1: expected 3, got 4"; None if there is none."""
+    for rank, (value, expected) in enumerate(zip(got, want, strict=True)):
+        if found := difference(value, expected, tolerance):
+            return f"rank {rank}: {found}" if len(want) > 1 else found
+    return None
+
+
+def difference(got, want, tolerance: float = 1e-10, path: str = "") -> str | None:
+    """Describes the first place where two nested values differ, or returns None."""
+    if isinstance(want, torch.Tensor):
+        return _tensor_difference(got, want, tolerance, path)
+    if isinstance(want, dict):
+        if not isinstance(got, dict) or set(got) != set(want):
+            return _expected(
+                path, f"the entries {_short(list(want))}", _short(list(got) if isinstance(got, dict) else got)
+            )
+        return _first(difference(got[key], want[key], tolerance, _join(path, key)) for key in want)
+    if isinstance(want, list | tuple):
+        if not isinstance(got, list | tuple) or len(got) != len(want):
+            return _expected(path, _short(want), _short(got))
+        return _first(
+            difference(g, w, tolerance, f"{path}[{i}]") for i, (g, w) in enumerate(zip(got, want, strict=True))
+        )
+    if isinstance(want, float) and isinstance(got, int | float) and not isinstance(got, bool):
+        return None if _close(got, want, tolerance) else _expected(path, f"{want:.6g}", f"{got:.6g}")
+    same = type(got) is type(want) and got == want
+    return None if same else _expected(path, _short(want), _short(got))
+
+
+def _tensor_difference(got, want: torch.Tensor, tolerance: float, path: str) -> str | None:
+    if not isinstance(got, torch.Tensor):
+        return _expected(path, f"a tensor of shape {tuple(want.shape)}", _short(got))
+    if got.shape != want.shape:
+        return _expected(path, f"shape {tuple(want.shape)}", f"{tuple(got.shape)}")
+    if got.dtype != want.dtype:
+        return _expected(path, f"{want.dtype}", f"{got.dtype}")
+    wrong = ~torch.isclose(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    place = path + (f"[{', '.join(map(str, at))}]" if at else "")
+    return _expected(place, f"{want[at].item():.6g}", f"{got[at].item():.6g}")
+
+
+def _close(got: float, want: float, tolerance: float) -> bool:
+    return abs(got - want) <= tolerance * max(1.0, abs(want))
+
+
+def _first(differences) -> str | None:
+    return next((found for found in differences if found), None)
+
+
+def _join(path: str, key) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _expected(path: str, want: str, got: str) -> str:
+    return f"{path + ': ' if path else ''}expected {want}, got {got}"
+
+
+def _short(value) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:78]} …"

@@ -1,0 +1,154 @@
+"""Reads a lab's notebook: its exercises and definitions; makes the blank lab from the solution.
+
+``python -m distlab.course.notebook`` writes labs/ from solutions/; with ``--release FOLDER`` it writes a copy of the
+course for a class, without solutions and so without last hints; with ``--execute`` it runs the solutions and stores
+their outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import linecache
+import re
+import shutil
+from functools import cached_property
+from pathlib import Path
+
+from distlab.course.places import ROOT
+
+_REGION = re.compile(r"^(?P<indent>[ \t]*)# BEGIN SOLUTION\n(?P<body>.*?)^[ \t]*# END SOLUTION", re.M | re.S)
+_RELEASED = (
+    "distlab",
+    "labs",
+    "README.md",
+    "LICENSE",
+    "pyproject.toml",
+    "constraints.txt",
+    "environment.yml",
+    "Makefile",
+)
+_DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+
+
+class Notebook:
+    """One lab's notebook on disk."""
+
+    def __init__(self, path: Path):
+        import nbformat
+
+        self.path = Path(path)
+        self.node = nbformat.read(self.path, as_version=4)
+
+    @cached_property
+    def exercises(self) -> dict[str, str]:
+        """The source of each exercise's cell, by the exercise's name, in order."""
+        return {cell.metadata.nbgrader.grade_id: cell.source for cell in self.node.cells if _is_exercise(cell)}
+
+    def solution(self, name: str) -> str:
+        """The lines between the markers of one exercise, as they would stand in the learner's cell."""
+        return "\n".join(match["body"].rstrip("\n") for match in _REGION.finditer(self.exercises[name]))
+
+    def definitions(self, instead: dict[str, str] | None = None, forgiving: bool = False) -> dict[str, object]:
+        """Runs the cells that define things and returns the names they make; ``instead`` replaces exercises' cells.
+
+        When ``forgiving``, a cell that raises leaves its names undefined: a learner's may be half-written.
+        """
+        namespace: dict[str, object] = {"__name__": "__main__"}
+        for cell in self.node.cells:
+            if cell.cell_type != "code" or not (_is_exercise(cell) or _only_defines(cell)):
+                continue
+            name = cell.metadata.get("nbgrader", {}).get("grade_id", cell.id)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception if forgiving else ()):
+                _execute(
+                    (instead or {}).get(name, cell.source),
+                    f"{self.path.parent.name}/{self.path.name}, {name}",
+                    namespace,
+                )
+        return namespace
+
+    def blank(self):
+        """The learner's notebook: solutions replaced by a stub, outputs gone, everything else the same."""
+        import nbformat
+
+        node = nbformat.from_dict(self.node)
+        for cell in node.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+                cell.source = _REGION.sub(r"\g<indent>raise NotImplementedError", cell.source)
+        return node
+
+
+def _is_exercise(cell) -> bool:
+    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
+
+
+def _only_defines(cell) -> bool:
+    if "definitions" in cell.metadata.get("tags", []):
+        return True
+    try:
+        statements = ast.parse(cell.source).body
+    except SyntaxError:
+        return False
+    return bool(statements) and all(isinstance(statement, _DEFINING) for statement in statements)
+
+
+def _execute(source: str, filename: str, namespace: dict) -> None:
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), namespace)
+
+
+def write_labs(solutions: Path = ROOT / "solutions", labs: Path = ROOT / "labs") -> list[Path]:
+    """Writes the blank lab of every solution; returns the files."""
+    import nbformat
+
+    labs.mkdir(exist_ok=True)
+    written = []
+    for path in sorted(solutions.glob("*.ipynb")):
+        nbformat.write(Notebook(path).blank(), labs / path.name)
+        written.append(labs / path.name)
+    return written
+
+
+def write_release(folder: Path) -> None:
+    """Copies what a class gets: everything but the solutions, the tests and their traces."""
+    for name in _RELEASED:
+        source, target = ROOT / name, Path(folder) / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def execute(path: Path) -> None:
+    """Runs a solution from top to bottom and stores its outputs, without times and without traces of this machine."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    node = nbformat.read(path, as_version=4)
+    NotebookClient(node, timeout=600, kernel_name="python3", record_timing=False,
+                   resources={"metadata": {"path": str(path.parent)}}).execute()  # fmt: skip
+    node.metadata.language_info = {"name": "python"}
+    nbformat.write(node, path)
+
+
+def main() -> None:
+    """The command line: see the module's text."""
+    parser = argparse.ArgumentParser(prog="python -m distlab.course.notebook", description=__doc__.splitlines()[0])
+    parser.add_argument("--execute", action="store_true", help="run the solutions first and store their outputs")
+    parser.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
+    options = parser.parse_args()
+    if options.execute:
+        for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+            execute(path)
+    print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
+    if options.release:
+        write_release(Path(options.release))
+        print(f"{options.release}: the course without solutions")
+
+
+if __name__ == "__main__":
+    main()

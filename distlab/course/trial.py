@@ -1,0 +1,57 @@
+"""Runs a learner's code on ranks for a check, and turns what goes wrong into what the check says."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from distlab.course.exercise import NotStarted, Wrong
+from distlab.ranks.launch import launch
+from distlab.ranks.limits import WorkLimit
+from distlab.ranks.outcome import RankError
+
+_SECONDS = 10
+
+
+class RankFailed(Wrong):
+    """A rank did not finish: ``error`` is the RankError. A check may know the misconception behind it: see
+    ``because``."""
+
+    def __init__(self, case: str, error: RankError):
+        cause = error.failures[error.rank]
+        code = f"\n  {cause.frames[-1].code}" if cause.frames else ""
+        super().__init__(case, f"{error.verdict}{code}")
+        self.error = error
+
+    def because(self, *ids: str, **fields) -> Wrong:
+        """The same, named as a known misconception."""
+        return Wrong(self.case, self.detail, ids, **fields)
+
+
+class Trial:
+    """One check's way to run things on ranks; ``seed`` is drawn afresh for each check.
+
+    ``instead`` maps the ``id`` of an unfinished exercise to the course's version, which runs in its place.
+    """
+
+    def __init__(self, seed: int | None = None, instead: Mapping[int, object] | None = None):
+        self.seed = secrets.randbelow(2**31) if seed is None else seed
+        self._instead = instead
+
+    def run(self, case: str, driver, *args, ranks: int) -> list:
+        """Runs ``driver(*args)`` on ranks, silently, and returns the values by rank.
+
+        Raises NotStarted if a stub was met and RankFailed if a rank did not finish; ``case`` says in words what was
+        tried.
+        """
+        limit = WorkLimit(_SECONDS)
+        try:
+            done = launch(
+                driver, args, ranks=ranks, device="cpu", limit=limit, seed=self.seed, quiet=True, instead=self._instead
+            )
+        except RankError as error:
+            cause = error.failures[error.rank]
+            if cause.type == "NotImplementedError" and cause.frames:
+                raise NotStarted(cause.frames[-1].function) from None
+            raise RankFailed(case, error) from None
+        return done.values

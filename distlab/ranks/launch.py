@@ -1,0 +1,188 @@
+"""run(): start ranks, collect what they report, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from multiprocessing.connection import Connection, wait
+
+from distlab.ranks import arguments, shipping
+from distlab.ranks.cells import rename
+from distlab.ranks.failures import Failure, death, verdict
+from distlab.ranks.job import Job
+from distlab.ranks.limits import ClockLimit
+from distlab.ranks.outcome import RankError, Run, describe_interrupt
+from distlab.ranks.output import Screen, Tape
+from distlab.ranks.stacks import read_stack
+from distlab.ranks.starting import RANK_ENVIRONMENT, new_ranks
+from distlab.ranks.worker import ON_RANK
+
+GROUP_LIMIT = 30.0
+_POLL = 0.05
+_GRACE = 0.7
+_STACK_PATIENCE = 0.3
+
+_one_at_a_time = threading.Lock()
+
+
+def run(fn, *args, ranks: int = 2, device: str = "auto", timeout: float = 60, seed: int = 0) -> Run:
+    """Runs ``fn(*args)`` on ``ranks`` fresh processes at once, the process group ready when it starts.
+
+    ``fn`` asks ``dist.get_rank()`` who it is; the same function runs unchanged under torchrun once that has made the
+    group. ``device`` is "cpu" (gloo), "cuda" (NCCL, one GPU a rank) or "auto": CUDA when there are two GPUs or more
+    and enough for all ranks. ``timeout`` is in seconds, for the whole run. torch, numpy and random start from
+    ``seed``, the same on every rank. The ranks hold copies: they cannot change the notebook's objects.
+
+    Returns a Run with ``.values`` and ``.output`` by rank. Raises RankError when a rank does not finish, ValueError or
+    TypeError naming the argument when one is wrong.
+    """
+    arguments.check(fn, args, ranks=ranks, device=device, timeout=timeout, seed=seed)
+    return launch(
+        fn, args, ranks=ranks, device=arguments.pick_device(device, ranks), limit=ClockLimit(timeout), seed=seed
+    )
+
+
+def launch(fn, args: tuple, *, ranks: int, device: str, limit, seed: int, quiet: bool = False, instead=None) -> Run:
+    """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`."""
+    if ON_RANK in os.environ:
+        raise RuntimeError(
+            "run() was called on a rank: only the notebook starts ranks. Call the function itself instead."
+        )
+    payload = shipping.pack(fn, args, instead)
+    if not _one_at_a_time.acquire(blocking=False):
+        raise RuntimeError("another run() has not finished in this notebook: one at a time.")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"distlab-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
+            job = _job(folder, payload, ranks, device, limit.seconds, seed)
+            return _Supervisor(job, limit, quiet).supervise(getattr(fn, "__name__", type(fn).__name__))
+    finally:
+        _one_at_a_time.release()
+
+
+def _job(folder: str, payload: shipping.Payload, ranks: int, device: str, seconds: float, seed: int) -> Job:
+    environment = (
+        os.environ | RANK_ENVIRONMENT | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), ON_RANK: "1"}
+    )
+    job = Job(folder, ranks, device, seed, seconds + GROUP_LIMIT, os.getcwd(), list(sys.path), environment, payload)
+    job.write()
+    return job
+
+
+class _Supervisor:
+    """Watches the ranks of one run from start to end."""
+
+    def __init__(self, job: Job, limit, quiet: bool):
+        self._job, self._limit, self._quiet = job, limit, quiet
+        self._ranks = new_ranks()
+        self._connections: dict[int, Connection] = {}
+        self._tapes: list[Tape] = []
+        self._screen = Screen(self._tapes, partial(rename, sources=job.payload.sources))
+        self._ready: set[int] = set()
+        self._values: dict[int, bytes] = {}
+        self._failures: dict[int, Failure] = {}
+
+    def supervise(self, name: str) -> Run:
+        """Starts the ranks, waits for them, ends them, and returns or raises what came of it."""
+        reason = ""
+        try:
+            self._start()
+            reason = self._collect()
+            self._stop_the_rest()
+        except KeyboardInterrupt:
+            self._stop_the_rest()
+            print(describe_interrupt(self._failures, sorted(self._values)))
+            raise
+        finally:
+            self._ranks.end()
+            for connection in self._connections.values():
+                connection.close()
+            output = self._screen.close(show=not self._quiet)
+        if self._failures:
+            sentence, first = verdict(self._failures, sorted(self._values), reason)
+            raise RankError(sentence, self._failures, first, output)
+        return Run(name, self._job.device, self._unpack_values(), output)
+
+    def _start(self) -> None:
+        for rank in range(self._job.num_ranks):
+            self._connections[rank], output = self._ranks.start(self._job.folder, rank)
+            self._tapes.append(Tape(output))
+
+    @property
+    def _missing(self) -> list[int]:
+        return [rank for rank in range(self._job.num_ranks) if rank not in self._values and rank not in self._failures]
+
+    def _collect(self) -> str:
+        """Listens until every rank has reported; returns why not, if the time is up or others failed first."""
+        started, give_up = time.monotonic(), float("inf")
+        while self._missing and time.monotonic() < give_up:
+            self._listen()
+            if self._failures:
+                give_up = min(give_up, time.monotonic() + _GRACE)
+            if len(self._ready) == self._job.num_ranks:
+                if self._limit.passed(self._ranks.pids()):
+                    return f"not finished after {self._limit.seconds:g} s (timeout={self._limit.seconds:g})"
+            elif time.monotonic() - started > GROUP_LIMIT:
+                return f"the process group was not made within {GROUP_LIMIT:g} s"
+            if not self._quiet:
+                self._screen.tick()
+        return ""
+
+    def _listen(self) -> None:
+        for connection in wait(list(self._connections.values()), _POLL):
+            self._receive(next(rank for rank, known in self._connections.items() if known is connection))
+        for rank in self._missing:
+            status = self._ranks.exit_status(rank)
+            if status is not None:
+                self._bury(rank, status)
+
+    def _receive(self, rank: int) -> None:
+        try:
+            kind, *content = self._connections[rank].recv()
+        except (EOFError, ConnectionResetError):
+            self._connections.pop(rank).close()
+            return
+        if kind == "ready":
+            self._ready.add(rank)
+            if len(self._ready) == self._job.num_ranks:
+                self._limit.start()
+        elif kind == "done":
+            self._values[rank] = content[0]
+        elif kind == "failed":
+            self._failures[rank] = content[0]
+
+    def _bury(self, rank: int, status: int) -> None:
+        """Accounts for a rank whose process has ended, once all that it reported has been read."""
+        while rank in self._connections and self._connections[rank].poll():
+            self._receive(rank)
+        if rank in self._missing:
+            frames, _ = self._stack(rank)
+            self._failures[rank] = death(status, frames, self._tapes[rank].last_words())
+
+    def _stack(self, rank: int):
+        return read_stack(self._job.stack_file(rank), self._job.payload.sources)
+
+    def _stop_the_rest(self) -> None:
+        """Notes where the ranks that are still running stand."""
+        running = [rank for rank in self._missing if rank in self._connections]
+        for rank in running:
+            self._ranks.ask_for_stack(rank)
+        deadline = time.monotonic() + _STACK_PATIENCE
+        while time.monotonic() < deadline and not all(os.path.getsize(self._job.stack_file(r)) for r in running):
+            time.sleep(0.005)
+        for rank in running:
+            self._receive_last(rank)
+
+    def _receive_last(self, rank: int) -> None:
+        """Takes a report that came in at the last moment, or else the rank's stack."""
+        while rank in self._connections and self._connections[rank].poll():
+            self._receive(rank)
+        if rank in self._missing:
+            frames, operation = self._stack(rank)
+            self._failures[rank] = Failure("stopped", frames=frames, function=operation)
+
+    def _unpack_values(self) -> list:
+        return [shipping.unpack_value(self._values[rank]) for rank in range(self._job.num_ranks)]

@@ -1,0 +1,67 @@
+"""What a run leaves behind: a Run when every rank finished, a RankError when one did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distlab.ranks.failures import Failure, report
+from distlab.ranks.output import name_ranks
+
+_VALUE_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    ``values[r]`` is what rank r returned, its tensors detached and copied to the CPU; ``output[r]`` is what it printed.
+    """
+
+    name: str
+    device: str
+    values: list
+    output: list[str] = field(repr=False)
+
+    def __repr__(self) -> str:
+        where = "NCCL on GPUs" if self.device == "cuda" else "gloo on CPU"
+        count = f"{len(self.values)} rank{'s' if len(self.values) > 1 else ''}"
+        lines = [f"{self.name} on {count} ({where})"]
+        return "\n".join(lines + [f"rank {rank}: {_short(value)}" for rank, value in enumerate(self.values)])
+
+
+def _short(value) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 2]} …"
+
+
+class RankError(RuntimeError):
+    """At least one rank did not finish.
+
+    ``verdict`` says why in a sentence, ``rank`` is the one to look at first, ``original_type`` the name of the
+    exception it raised ("" if none), ``failures`` maps every rank that did not finish to what happened, ``output[r]``
+    is what rank r printed.
+    """
+
+    def __init__(self, verdict: str, failures: dict[int, Failure], rank: int, output: list[str]):
+        super().__init__(f"{verdict}\n\n{report(failures, rank)}")
+        self.verdict = verdict
+        self.failures = failures
+        self.rank = rank
+        self.original_type = failures[rank].type
+        self.output = output
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the report, without the lines of the runner."""
+        return [f"RankError: {self}"]
+
+
+def describe_interrupt(failures: dict[int, Failure], returned: list[int]) -> str:
+    """Says where every rank stood when the learner interrupted the cell."""
+    lines = [f"rank {rank} {failure}{_line_of(failure)}" for rank, failure in sorted(failures.items())]
+    if returned:
+        lines.append(f"{name_ranks(returned)} had returned")
+    return "\n".join(["Interrupted. When you stopped it:", *lines])
+
+
+def _line_of(failure: Failure) -> str:
+    return f":  {failure.frames[-1].code}" if failure.frames and failure.frames[-1].code else ""

@@ -1,0 +1,164 @@
+"""The fork server: a clean process that has imported torch and done nothing else, from which ranks are forked.
+
+The notebook's own process is never forked: forking after a ``backward()`` deadlocks, and CUDA forbids it.
+Requests and answers are small JSON messages on a socket pair; see :mod:`distlab.ranks.starting` for the other end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from multiprocessing.connection import Connection
+
+import psutil
+import torch
+import torch.distributed
+
+from distlab.ranks import worker
+from distlab.ranks.job import read_job
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+_ORPHAN_CHECK = 1.0
+
+
+class Server:
+    """Forks ranks on request, tells of their deaths, and ends them with everything they started."""
+
+    def __init__(self, client: socket.socket):
+        self._client = client
+        self._parent = os.getppid()
+        self._ranks: set[int] = set()
+        self._wake, wake_end = socket.socketpair()
+        for end in (self._wake, wake_end):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake_end.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+
+    def serve(self) -> None:
+        """Answers requests until the notebook is gone, then leaves no process behind."""
+        self._send(ready=True)
+        while os.getppid() == self._parent:
+            readable, _, _ = select.select([self._client, self._wake], [], [], _ORPHAN_CHECK)
+            if self._wake in readable:
+                self._wake.recv(4096)
+            self._reap()
+            if self._client in readable and not self._answer():
+                break
+        self._end()
+
+    def _answer(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._client, 65536, 2)
+        if not message:
+            return False
+        request = json.loads(message)
+        if request["do"] == "start":
+            self._start(request["folder"], request["rank"], descriptors)
+        elif request["do"] == "signal" and request["pid"] in self._ranks:
+            os.kill(request["pid"], request["number"])
+        elif request["do"] == "end":
+            self._end()
+            self._send(ended=True)
+        return True
+
+    def _start(self, folder: str, rank: int, descriptors: list[int]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            _become_rank(self._client, folder, rank, *descriptors)
+        self._ranks.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._send(started=pid)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._ranks:
+                self._ranks.discard(pid)
+                self._send(exited=pid, status=os.waitstatus_to_exitcode(status))
+
+    def _end(self) -> None:
+        """Kills every rank with its session, then whatever they left, which this process has inherited."""
+        while pids := _children():
+            for pid in pids:
+                _kill(pid)
+            self._reap()
+            time.sleep(0.001)
+
+    def _send(self, **message) -> None:
+        try:
+            self._client.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the notebook is gone: serve() ends at its next turn
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:  # a kernel without this file
+        return [child.pid for child in psutil.Process().children()]
+
+
+def _kill(pid: int) -> None:
+    try:
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it ended by itself
+
+
+def _become_rank(client: socket.socket, folder: str, rank: int, report: int, output: int) -> None:
+    server = os.getppid()
+    os.setsid()
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    client.close()
+    redirect(output)
+    worker.work(read_job(folder), rank, Connection(report))
+
+
+def redirect(output: int) -> None:
+    """Sends all that this process prints, native code included, to ``output``; nothing can be read from stdin."""
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+    open_text_streams()
+
+
+def open_text_streams() -> None:
+    """Makes Python write to the descriptors a line at a time, so that a crash loses nothing."""
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def main() -> None:
+    """Starts a server on the socket whose descriptor is the first command-line argument."""
+    torch.set_num_threads(1)
+    torch.ones(1)
+    gc.collect()
+    gc.freeze()
+    Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

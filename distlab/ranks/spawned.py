@@ -1,0 +1,38 @@
+"""Where a rank begins on systems without a safe fork: a fresh Python of its own."""
+
+from __future__ import annotations
+
+import multiprocessing.connection as mpc
+import os
+import sys
+import threading
+
+from distlab.ranks import worker
+from distlab.ranks.job import read_job
+from distlab.ranks.server import open_text_streams
+
+
+def _end_with(connection) -> None:
+    """Ends this process when the notebook's end of the connection closes."""
+    leave = os._exit
+
+    def watch():
+        try:
+            connection.recv()
+        except EOFError:
+            leave(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Runs one rank: arguments are the run's folder, the rank, and the handle of the connection to report to."""
+    folder, rank, handle = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
+    open_text_streams()
+    _end_with(connection)
+    worker.work(read_job(folder), rank, connection)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What each rank does from birth to death."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+import traceback
+import types
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from distlab.ranks import cells, shipping
+from distlab.ranks.failures import Failure
+from distlab.ranks.job import Job
+
+TEXT_LIMIT = 20_000
+ON_RANK = "DISTLAB_ON_RANK"
+
+
+def work(job: Job, rank: int, connection) -> None:
+    """Runs the job's function as one rank and reports to ``connection``; never returns.
+
+    Sends ("ready",), then ("done", pickled value) or ("failed", Failure).
+    """
+    cells.install(job.payload.sources)
+    _listen_for_questions(job, rank)
+    leave = _report_os_exit(connection, job)
+    try:
+        _enter(job, rank)
+        connection.send(("ready",))
+        value = _call(job)
+        _flush()
+        connection.send(("done", shipping.pack_value(value)))
+    except BaseException as error:  # whatever the function raised, sys.exit included, is what the parent asks for
+        _flush()
+        connection.send(("failed", describe(error, job.payload.sources)))
+    leave(0)
+
+
+def _enter(job: Job, rank: int) -> None:
+    """Makes this process a rank: environment, seeds, device, process group."""
+    os.environ.clear()
+    os.environ.update(job.environment, RANK=str(rank), LOCAL_RANK=str(rank))
+    os.chdir(job.working_directory)
+    sys.path[:] = job.path
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if job.device == "cuda":
+        torch.cuda.set_device(rank)
+        torch.set_default_device(f"cuda:{rank}")
+    _join_group(job, rank)
+    torch.manual_seed(job.seed)
+    np.random.seed(job.seed % 2**32)
+    random.seed(job.seed)
+
+
+def _join_group(job: Job, rank: int) -> None:
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if job.device == "cuda" else "gloo",
+        store=dist.FileStore(job.store, job.num_ranks),
+        rank=rank,
+        world_size=job.num_ranks,
+        timeout=timedelta(seconds=job.group_timeout),
+    )
+
+
+def _call(job: Job):
+    fn, args = shipping.unpack(job.payload.data)
+    _become_main(fn, *args)
+    return fn(*args)
+
+
+def _become_main(*shipped) -> None:
+    """Puts the notebook's names into ``__main__``, where pickle looks for classes defined in a cell."""
+    main = types.ModuleType("__main__")
+    for obj in shipped:
+        if isinstance(obj, types.FunctionType) and obj.__module__ == "__main__":
+            main.__dict__.update(obj.__globals__)
+    sys.modules["__main__"] = main
+
+
+def describe(error: BaseException, sources: dict[str, cells.Source]) -> Failure:
+    """Puts an exception into words and lines: as text, since not every exception survives pickling."""
+    steps = traceback.extract_tb(error.__traceback__)
+    full = "".join(traceback.format_exception(error))[-TEXT_LIMIT:]
+    return Failure(
+        kind="raised",
+        type=type(error).__name__,
+        message=_text_of(error),
+        frames=_learners_frames(steps, sources),
+        function=steps[-1].name if steps else "",
+        traceback=cells.rename(full, sources),
+    )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:TEXT_LIMIT]
+    except Exception as broken:  # a learner's __str__ may raise anything
+        return f"(its text can't be read: __str__ raised {type(broken).__name__})"
+
+
+def _listen_for_questions(job: Job, rank: int) -> None:
+    """Writes the stack to a file when asked by SIGUSR1 and when dying of a signal; works while stuck in C++."""
+    file = open(job.stack_file(rank), "w")  # noqa: SIM115 - open as long as the process lives
+    faulthandler.enable(file)
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+
+
+def _report_os_exit(connection, job: Job):
+    """Lets ``os._exit`` say where it was called before it ends the rank; returns the real one."""
+    leave, rank_pid = os._exit, os.getpid()
+
+    def exit_and_say_so(status):
+        if os.getpid() == rank_pid:
+            _flush()
+            frames = _learners_frames(traceback.extract_stack(), job.payload.sources)
+            connection.send(("failed", Failure("raised", "os._exit", str(status), frames)))
+        leave(status)
+
+    os._exit = exit_and_say_so
+    return leave
+
+
+def _learners_frames(steps, sources: dict[str, cells.Source]) -> tuple[cells.Frame, ...]:
+    return tuple(
+        cells.frame(step.filename, step.lineno or 0, step.name, sources)
+        for step in steps
+        if cells.is_learners(step.filename, sources)
+    )
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the learner closed it
+            pass

@@ -1,0 +1,42 @@
+"""Looks after every runner test: no process, port or file may be left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distlab.ranks.starting import kept_server
+
+
+def ranks_alive() -> list[psutil.Process]:
+    """Every process that came from this process's fork server, or was spawned as a rank."""
+    server = kept_server.get()
+    return [p for p in psutil.Process().children(recursive=True) if p.pid != server.pid and p.status() != "zombie"]
+
+
+def _folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"distlab-{os.getpid()}-*"))
+
+
+def _ports() -> set[int]:
+    mine = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return {c.laddr.port for process in mine for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """Fails a test that leaves a rank, a listening port or a temporary folder."""
+    kept_server.get()
+    ports = _ports()
+    yield
+    deadline = time.monotonic() + 2
+    while ranks_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ranks_alive() == []
+    assert _ports() <= ports
+    assert _folders() == []
