@@ -1,19 +1,39 @@
-"""``python -m distlab doctor``: what to paste into a question."""
+"""``python -m distlab doctor`` prints what to paste into a question; ``python -m distlab labs`` writes labs/ from solutions/."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
+from distlab.course.notebook import execute, write_labs, write_release
+from distlab.course.places import ROOT
 from distlab.ranks.doctor import doctor
+
+
+def make_labs(options: argparse.Namespace) -> bool:
+    """Writes the blank labs, and what else was asked for."""
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")) if options.execute else []:
+        execute(path)
+    print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
+    if options.release:
+        write_release(Path(options.release))
+        print(f"{options.release}: the course without solutions")
+    return True
 
 
 def main() -> int:
     """Runs the command named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m distlab")
-    parser.add_argument("command", choices=["doctor"], help="print versions, devices and a self-test of two ranks")
-    parser.parse_args()
-    return 0 if doctor() else 1
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("doctor", help="print versions, devices and a self-test of two ranks")
+    command.set_defaults(do=lambda options: doctor())
+    command = commands.add_parser("labs", help="write labs/ from solutions/")
+    command.add_argument("--execute", action="store_true", help="run the solutions first and store their outputs")
+    command.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
+    command.set_defaults(do=make_labs)
+    options = parser.parse_args()
+    return 0 if options.do(options) else 1
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ def compare(case: str, got: Sequence, want: Sequence, beliefs: Mapping[str, Sequ
 
 def difference_by_rank(got: Sequence, want: Sequence, tolerance: float = 1e-10) -> str | None:
     """Describes the first difference: "rank 1: expected 3, got 4"; None if there is none."""
+    if len(got) != len(want):
+        return f"expected {len(want)} values, one a rank, got {len(got)}"
     for rank, (value, expected) in enumerate(zip(got, want, strict=True)):
         if found := difference(value, expected, tolerance):
             return f"rank {rank}: {found}" if len(want) > 1 else found

@@ -1,13 +1,7 @@
-"""Reads a lab's notebook: its exercises and definitions; makes the blank lab from the solution.
-
-``python -m distlab.course.notebook`` writes labs/ from solutions/; with ``--release FOLDER`` it writes a copy of the
-course for a class, without solutions and so without last hints; with ``--execute`` it runs the solutions and stores
-their outputs.
-"""
+"""Reads a lab's notebook: its exercises and definitions; makes the blank lab from the solution."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import io
@@ -133,22 +127,3 @@ def execute(path: Path) -> None:
                    resources={"metadata": {"path": str(path.parent)}}).execute()  # fmt: skip
     node.metadata.language_info = {"name": "python"}
     nbformat.write(node, path)
-
-
-def main() -> None:
-    """The command line: see the module's text."""
-    parser = argparse.ArgumentParser(prog="python -m distlab.course.notebook", description=__doc__.splitlines()[0])
-    parser.add_argument("--execute", action="store_true", help="run the solutions first and store their outputs")
-    parser.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
-    options = parser.parse_args()
-    if options.execute:
-        for path in sorted((ROOT / "solutions").glob("*.ipynb")):
-            execute(path)
-    print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
-    if options.release:
-        write_release(Path(options.release))
-        print(f"{options.release}: the course without solutions")
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ from distlab.ranks.starting import StartError, start_method
 def this_machine() -> None:
     """Prints how ranks will run here: cores, GPUs, backend, and that times are this computer's own."""
     gpus = torch.cuda.device_count()
-    print(f"{_cores()} CPU cores, {_gpus()}. Ranks are processes made by {start_method()}.")
+    print(f"{_cores()} CPU cores, {_gpus()}. Each rank is a process of its own.")
     if gpus > 1:
         print(f"Up to {gpus} ranks run on the GPUs with NCCL; more run on the CPU with gloo.")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -97,7 +98,7 @@ class _Supervisor:
             print(describe_interrupt(self._failures, sorted(self._values)))
             raise
         finally:
-            self._ranks.end()
+            self._ranks.end(wait=len(self._values) < self._job.num_ranks)
             for connection in self._connections.values():
                 connection.close()
             output = self._screen.close(show=not self._quiet)
@@ -107,9 +108,9 @@ class _Supervisor:
         return Run(name, self._job.device, self._unpack_values(), output)
 
     def _start(self) -> None:
-        for rank in range(self._job.num_ranks):
-            self._connections[rank], output = self._ranks.start(self._job.folder, rank)
-            self._tapes.append(Tape(output))
+        started = self._ranks.start(self._job.folder, self._job.num_ranks)
+        self._connections = {rank: connection for rank, (connection, _) in enumerate(started)}
+        self._tapes += [Tape(output) for _, output in started]
 
     @property
     def _missing(self) -> list[int]:
@@ -134,9 +135,8 @@ class _Supervisor:
     def _listen(self) -> None:
         for connection in wait(list(self._connections.values()), _POLL):
             self._receive(next(rank for rank, known in self._connections.items() if known is connection))
-        for rank in self._missing:
-            status = self._ranks.exit_status(rank)
-            if status is not None:
+        for rank, status in self._ranks.exit_statuses().items():
+            if rank in self._missing:
                 self._bury(rank, status)
 
     def _receive(self, rank: int) -> None:
@@ -148,11 +148,18 @@ class _Supervisor:
         if kind == "ready":
             self._ready.add(rank)
             if len(self._ready) == self._job.num_ranks:
-                self._limit.start()
+                self._go()
         elif kind == "done":
             self._values[rank] = content[0]
         elif kind == "failed":
             self._failures[rank] = content[0]
+
+    def _go(self) -> None:
+        """Lets the functions begin: every rank is in the process group, so that none can leave while another joins."""
+        self._limit.start()
+        for connection in self._connections.values():
+            with contextlib.suppress(BrokenPipeError):  # it has died since, which is noted elsewhere
+                connection.send(("go",))
 
     def _bury(self, rank: int, status: int) -> None:
         """Accounts for a rank whose process has ended, once all that it reported has been read."""

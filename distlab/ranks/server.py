@@ -18,15 +18,14 @@ import time
 from multiprocessing.connection import Connection
 
 import psutil
-import torch
-import torch.distributed
 
 from distlab.ranks import worker
-from distlab.ranks.job import read_job
+from distlab.ranks.job import Job, read_job
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 _ORPHAN_CHECK = 1.0
+_MOST_DESCRIPTORS = 128
 
 
 class Server:
@@ -36,10 +35,10 @@ class Server:
         self._client = client
         self._parent = os.getppid()
         self._ranks: set[int] = set()
-        self._wake, wake_end = socket.socketpair()
-        for end in (self._wake, wake_end):
+        self._wake, self._wake_end = socket.socketpair()
+        for end in (self._wake, self._wake_end):
             end.setblocking(False)
-        signal.set_wakeup_fd(wake_end.fileno())
+        signal.set_wakeup_fd(self._wake_end.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
@@ -56,12 +55,12 @@ class Server:
         self._end()
 
     def _answer(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._client, 65536, 2)
+        message, descriptors, _, _ = socket.recv_fds(self._client, 65536, _MOST_DESCRIPTORS)
         if not message:
             return False
         request = json.loads(message)
         if request["do"] == "start":
-            self._start(request["folder"], request["rank"], descriptors)
+            self._start(request["folder"], descriptors)
         elif request["do"] == "signal" and request["pid"] in self._ranks:
             os.kill(request["pid"], request["number"])
         elif request["do"] == "end":
@@ -69,14 +68,24 @@ class Server:
             self._send(ended=True)
         return True
 
-    def _start(self, folder: str, rank: int, descriptors: list[int]) -> None:
-        pid = os.fork()
-        if pid == 0:
-            _become_rank(self._client, folder, rank, *descriptors)
-        self._ranks.add(pid)
+    def _start(self, folder: str, descriptors: list[int]) -> None:
+        """Forks a rank for each pair of descriptors: where it reports to, and where it prints."""
+        job = read_job(folder)
+        worker.take_environment(job)
+        pids = [self._fork(job, rank, descriptors) for rank in range(len(descriptors) // 2)]
         for descriptor in descriptors:
             os.close(descriptor)
-        self._send(started=pid)
+        self._ranks.update(pids)
+        self._send(started=pids)
+
+    def _fork(self, job: Job, rank: int, descriptors: list[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            report, output = descriptors[2 * rank : 2 * rank + 2]
+            for other in set(descriptors) - {report, output}:
+                os.close(other)
+            _become_rank(self._client, job, rank, report, output)
+        return pid
 
     def _reap(self) -> None:
         while True:
@@ -122,7 +131,7 @@ def _kill(pid: int) -> None:
         pass  # it ended by itself
 
 
-def _become_rank(client: socket.socket, folder: str, rank: int, report: int, output: int) -> None:
+def _become_rank(client: socket.socket, job: Job, rank: int, report: int, output: int) -> None:
     server = os.getppid()
     os.setsid()
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -132,7 +141,7 @@ def _become_rank(client: socket.socket, folder: str, rank: int, report: int, out
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     client.close()
     redirect(output)
-    worker.work(read_job(folder), rank, Connection(report))
+    worker.work(job, rank, Connection(report))
 
 
 def redirect(output: int) -> None:
@@ -153,8 +162,7 @@ def open_text_streams() -> None:
 
 def main() -> None:
     """Starts a server on the socket whose descriptor is the first command-line argument."""
-    torch.set_num_threads(1)
-    torch.ones(1)
+    worker.warm_up()
     gc.collect()
     gc.freeze()
     Server(socket.socket(fileno=int(sys.argv[1]))).serve()

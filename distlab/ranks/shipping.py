@@ -35,6 +35,10 @@ def _itself(obj):
     return obj
 
 
+def _tensor(data: bytes, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
+
+
 class _Pickler(cloudpickle.Pickler):
     """Pickles code with its file name, which cloudpickle drops, and stands one object in for another."""
 
@@ -57,8 +61,10 @@ class _ValuePickler(_Pickler):
 
     def reducer_override(self, obj):
         if isinstance(obj, torch.Tensor) and type(obj) is not torch.nn.Parameter:
-            local = obj.to_local() if hasattr(obj, "to_local") else obj
-            return local.detach().cpu().clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            local = (obj.to_local() if hasattr(obj, "to_local") else obj).detach().cpu().resolve_conj().resolve_neg()
+            if local.layout is torch.strided and not local.is_quantized:
+                return _tensor, (local.reshape(-1).view(torch.uint8).numpy().tobytes(), local.dtype, local.shape)
+            return local.clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 
 

@@ -30,8 +30,7 @@ def main() -> None:
     folder, rank, handle = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
     open_text_streams()
-    _end_with(connection)
-    worker.work(read_job(folder), rank, connection)
+    worker.work(read_job(folder), rank, connection, when_started=lambda: _end_with(connection))
 
 
 if __name__ == "__main__":

@@ -68,18 +68,18 @@ class ForkServer:
         """Whether this very process started it and it still lives."""
         return self.owner == os.getpid() and self._process.poll() is None
 
-    def request(self, descriptors: tuple[int, ...] = (), **message) -> None:
+    def request(self, descriptors: list[int] | None = None, **message) -> None:
         """Sends one request, waiting first for a server that is still importing torch."""
         while not self._is_ready:
             self.read(_SERVER_PATIENCE)
-        socket.send_fds(self._socket, [json.dumps(message).encode()], list(descriptors))
+        socket.send_fds(self._socket, [json.dumps(message).encode()], descriptors or [])
 
     def read(self, patience: float) -> dict:
         """Reads one message, keeping account of exits; {} when none came within ``patience`` seconds."""
-        self._socket.settimeout(patience or 1e-6)
+        self._socket.settimeout(patience)
         try:
             text = self._socket.recv(65536)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return {}
         if not text:
             raise StartError(f"the process that starts the ranks has ended: {self._last_words()}")
@@ -155,23 +155,26 @@ class ForkedRanks:
         self._server.exits.clear()
         self._pids: dict[int, int] = {}
 
-    def start(self, folder: str, rank: int) -> tuple[Connection, int]:
-        """Starts one rank; returns the connection it reports to and the descriptor of what it prints."""
-        ours, theirs = multiprocessing.Pipe()
-        output, their_output = os.pipe()
+    def start(self, folder: str, num_ranks: int) -> list[tuple[Connection, int]]:
+        """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
+        reports = [multiprocessing.Pipe() for _ in range(num_ranks)]
+        outputs = [os.pipe() for _ in range(num_ranks)]
+        theirs = [fd for (_, end), (_, output) in zip(reports, outputs, strict=True) for fd in (end.fileno(), output)]
         try:
-            self._server.request((theirs.fileno(), their_output), do="start", folder=folder, rank=rank)
-            self._pids[rank] = self._server.read_until("started", _END_PATIENCE)
+            self._server.request(theirs, do="start", folder=folder)
         finally:
-            theirs.close()
-            os.close(their_output)
-        return ours, output
+            for _, end in reports:
+                end.close()
+            for _, output in outputs:
+                os.close(output)
+        self._pids = dict(enumerate(self._server.read_until("started", _END_PATIENCE)))
+        return [(ours, output) for (ours, _), (output, _) in zip(reports, outputs, strict=True)]
 
-    def exit_status(self, rank: int) -> int | None:
-        """The exit code of a rank, negative for a signal, or None while it lives."""
+    def exit_statuses(self) -> dict[int, int]:
+        """The exit codes of the ranks that have ended, negative for a signal."""
         while self._server.read(0):
             pass
-        return self._server.exits.get(self._pids[rank])
+        return {rank: self._server.exits[pid] for rank, pid in self._pids.items() if pid in self._server.exits}
 
     def pids(self) -> list[int]:
         """The process ids of the ranks."""
@@ -181,11 +184,12 @@ class ForkedRanks:
         """Has a rank write where it stands to its stack file."""
         self._server.request(do="signal", pid=self._pids[rank], number=int(signal.SIGUSR1))
 
-    def end(self) -> None:
-        """Ends the ranks and all that they started; the server too, if it does not obey."""
+    def end(self, wait: bool) -> None:
+        """Ends the ranks and all that they started, and waits for it if asked; the server too, if it does not obey."""
         try:
             self._server.request(do="end")
-            self._server.read_until("ended", _END_PATIENCE)
+            if wait:
+                self._server.read_until("ended", _END_PATIENCE)
         except BaseException:  # an interrupt too: no rank may outlive its run
             kept_server.discard()
             raise
@@ -197,8 +201,11 @@ class SpawnedRanks:
     def __init__(self):
         self._processes: dict[int, subprocess.Popen] = {}
 
-    def start(self, folder: str, rank: int) -> tuple[Connection, int]:
-        """Starts one rank; returns the connection it reports to and the descriptor of what it prints."""
+    def start(self, folder: str, num_ranks: int) -> list[tuple[Connection, int]]:
+        """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
+        return [self._start(folder, rank) for rank in range(num_ranks)]
+
+    def _start(self, folder: str, rank: int) -> tuple[Connection, int]:
         ours, theirs = multiprocessing.Pipe()
         handle = theirs.fileno()
         if os.name == "nt":
@@ -206,16 +213,21 @@ class SpawnedRanks:
             options = {"close_fds": False}
         else:
             options = {"pass_fds": [handle], "start_new_session": True}
-        command = [sys.executable, "-P", "-m", "distlab.ranks.spawned", folder, str(rank), str(handle)]
-        process = subprocess.Popen(command, env=native_environment(), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)  # fmt: skip
+        self._processes[rank] = subprocess.Popen(
+            [sys.executable, "-P", "-m", "distlab.ranks.spawned", folder, str(rank), str(handle)],
+            env=native_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
         theirs.close()
-        self._processes[rank] = process
-        return ours, os.dup(process.stdout.fileno())
+        return ours, os.dup(self._processes[rank].stdout.fileno())
 
-    def exit_status(self, rank: int) -> int | None:
-        """The exit code of a rank, negative for a signal, or None while it lives."""
-        return self._processes[rank].poll()
+    def exit_statuses(self) -> dict[int, int]:
+        """The exit codes of the ranks that have ended, negative for a signal."""
+        codes = {rank: process.poll() for rank, process in self._processes.items()}
+        return {rank: code for rank, code in codes.items() if code is not None}
 
     def pids(self) -> list[int]:
         """The process ids of the ranks."""
@@ -226,7 +238,7 @@ class SpawnedRanks:
         if hasattr(signal, "SIGUSR1"):
             self._processes[rank].send_signal(signal.SIGUSR1)
 
-    def end(self) -> None:
+    def end(self, wait: bool) -> None:
         """Ends the ranks and what runs in their sessions."""
         for process in self._processes.values():
             if os.name == "posix":

@@ -20,13 +20,14 @@ from distlab.ranks.failures import Failure
 from distlab.ranks.job import Job
 
 TEXT_LIMIT = 20_000
+LINGER = 1.0  # seconds that a finished rank stays for the others: one may still be connecting to it in new_group
 ON_RANK = "DISTLAB_ON_RANK"
 
 
-def work(job: Job, rank: int, connection) -> None:
+def work(job: Job, rank: int, connection, when_started=lambda: None) -> None:
     """Runs the job's function as one rank and reports to ``connection``; never returns.
 
-    Sends ("ready",), then ("done", pickled value) or ("failed", Failure).
+    Sends ("ready",), waits for the word to go, then sends ("done", pickled value) or ("failed", Failure).
     """
     cells.install(job.payload.sources)
     _listen_for_questions(job, rank)
@@ -34,9 +35,13 @@ def work(job: Job, rank: int, connection) -> None:
     try:
         _enter(job, rank)
         connection.send(("ready",))
+        connection.recv()
+        when_started()
         value = _call(job)
-        _flush()
-        connection.send(("done", shipping.pack_value(value)))
+        packed = shipping.pack_value(value)
+        _close_output()
+        connection.send(("done", packed))
+        connection.poll(LINGER)
     except BaseException as error:  # whatever the function raised, sys.exit included, is what the parent asks for
         _flush()
         connection.send(("failed", describe(error, job.payload.sources)))
@@ -45,8 +50,8 @@ def work(job: Job, rank: int, connection) -> None:
 
 def _enter(job: Job, rank: int) -> None:
     """Makes this process a rank: environment, seeds, device, process group."""
-    os.environ.clear()
-    os.environ.update(job.environment, RANK=str(rank), LOCAL_RANK=str(rank))
+    take_environment(job)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
     os.chdir(job.working_directory)
     sys.path[:] = job.path
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -54,9 +59,29 @@ def _enter(job: Job, rank: int) -> None:
         torch.cuda.set_device(rank)
         torch.set_default_device(f"cuda:{rank}")
     _join_group(job, rank)
-    torch.manual_seed(job.seed)
-    np.random.seed(job.seed % 2**32)
-    random.seed(job.seed)
+    _seed(job.seed)
+
+
+def take_environment(job: Job) -> None:
+    """Makes this process's environment the job's, touching only what differs: each change is a call into the system."""
+    for name in os.environ.keys() - job.environment.keys():
+        del os.environ[name]
+    os.environ.update(job.environment.items() - os.environ.items())
+
+
+def warm_up() -> None:
+    """Does once, before ranks are forked, what each would otherwise do first."""
+    torch.set_num_threads(1)
+    torch.ones(1)
+    _seed(0)
+
+
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would note a traceback for every absent accelerator
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
 def _join_group(job: Job, rank: int) -> None:
@@ -134,6 +159,14 @@ def _learners_frames(steps, sources: dict[str, cells.Source]) -> tuple[cells.Fra
         for step in steps
         if cells.is_learners(step.filename, sources)
     )
+
+
+def _close_output() -> None:
+    """Lets the reader of this rank's output see its end now, before the process is torn down."""
+    _flush()
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
 
 
 def _flush() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -13,10 +14,21 @@ import pytest
 from distlab.ranks.starting import kept_server
 
 
+def _living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
+
+
 def ranks_alive() -> list[psutil.Process]:
     """Every process that came from this process's fork server, or was spawned as a rank."""
-    server = kept_server.get()
-    return [p for p in psutil.Process().children(recursive=True) if p.pid != server.pid and p.status() != "zombie"]
+    server = kept_server.get().pid
+    return _living([p for p in psutil.Process().children(recursive=True) if p.pid != server])
 
 
 def _folders() -> list[Path]:
@@ -24,8 +36,11 @@ def _folders() -> list[Path]:
 
 
 def _ports() -> set[int]:
-    mine = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    return {c.laddr.port for process in mine for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    found = set()
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {c.laddr.port for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    return found
 
 
 @pytest.fixture(autouse=True)

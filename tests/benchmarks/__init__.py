@@ -1,0 +1,1 @@
+"""Measures distlab against its peers: `python -m tests.benchmarks [name ...]`, or `make bench`."""

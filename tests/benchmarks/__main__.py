@@ -1,0 +1,37 @@
+"""`python -m tests.benchmarks [name ...]` measures side by side, in one run, and prints one table with ratios.
+
+Nothing here asserts a time. To add a group to the table, write a module with a function `measure() -> Group` and
+name it in BENCHMARKS.
+"""
+
+import argparse
+import importlib
+import sys
+
+from tests.benchmarks.table import table
+
+BENCHMARKS = {
+    "cell": "tests.benchmarks.cell_to_result",
+    "import": "tests.benchmarks.import_time",
+    "lab": "tests.benchmarks.lab_run_all",
+    "ranks": "tests.benchmarks.two_ranks",
+}
+
+
+def measure(name):
+    print(f"measuring {name} ...", file=sys.stderr, flush=True)
+    return importlib.import_module(BENCHMARKS[name]).measure()
+
+
+def main(arguments=None):
+    known = ", ".join(BENCHMARKS)
+    parser = argparse.ArgumentParser("python -m tests.benchmarks", description="Measures distlab against its peers.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"what to measure (all, if none): {known}")
+    names = parser.parse_args(arguments).names
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"there is no {', '.join(unknown)}; there is {known}")
+    print(table([measure(name) for name in names or BENCHMARKS]))
+
+
+if __name__ == "__main__":
+    main()
