@@ -13,8 +13,9 @@ from distlab.course.progress import progress
 from distlab.ranks.doctor import this_machine
 from distlab.ranks.launch import run
 from distlab.ranks.outcome import RankError, Run
+from distlab.ranks.spans import span
 
-__all__ = ["RankError", "Run", "check", "from_lab", "hint", "predict", "progress", "run", "this_machine"]
+__all__ = ["RankError", "Run", "check", "from_lab", "hint", "predict", "progress", "run", "span", "this_machine"]
 
 
 def _meet_the_notebook() -> None:

@@ -1,4 +1,4 @@
-"""``python -m distlab doctor`` prints what to paste into a question; ``python -m distlab labs`` writes labs/ from solutions/."""
+"""``python -m distlab doctor`` and ``python -m distlab labs``: the commands."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Mapping
 
 from distlab.course.exercise import NotStarted, Wrong
-from distlab.ranks.launch import launch
+from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
-from distlab.ranks.outcome import RankError
+from distlab.ranks.outcome import RankError, Run
 
 _SECONDS = 10
 
@@ -44,14 +44,16 @@ class Trial:
         Raises NotStarted if a stub was met and RankFailed if a rank did not finish; ``case`` says in words what was
         tried.
         """
-        limit = WorkLimit(_SECONDS)
+        return self.watch(case, driver, *args, ranks=ranks).values
+
+    def watch(self, case: str, driver, *args, ranks: int, record: bool | str = "messages") -> Run:
+        """Does what :meth:`run` does and returns the Run, whose recording holds the messages (and compute, if
+        asked)."""
+        settings = Settings(ranks, seed=self.seed, record=record)
         try:
-            done = launch(
-                driver, args, ranks=ranks, device="cpu", limit=limit, seed=self.seed, quiet=True, instead=self._instead
-            )
+            return launch(driver, args, settings, WorkLimit(_SECONDS), quiet=True, instead=self._instead)
         except RankError as error:
             cause = error.failures[error.rank]
             if cause.type == "NotImplementedError" and cause.frames:
                 raise NotStarted(cause.frames[-1].function) from None
             raise RankFailed(case, error) from None
-        return done.values

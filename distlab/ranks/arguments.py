@@ -11,7 +11,7 @@ MOST_RANKS = 64
 _RANK_NAMES = {"rank", "r", "my_rank", "local_rank", "rank_id"}
 
 
-def check(fn, args: tuple, *, ranks, device, timeout, seed) -> None:
+def check(fn, args: tuple, *, ranks, device, timeout, seed, record) -> None:
     """Raises TypeError or ValueError if an argument of run() is wrong."""
     _check_function(fn, args)
     _check_whole("ranks", ranks, 1, MOST_RANKS)
@@ -20,6 +20,8 @@ def check(fn, args: tuple, *, ranks, device, timeout, seed) -> None:
         raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
     if not (0 < timeout < math.inf):
         raise ValueError(f"timeout must be a positive, finite number of seconds, not {timeout!r}")
+    if record not in (True, False, "messages"):
+        raise ValueError(f'record must be True, "messages" or False, not {record!r}')
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f'device must be "auto", "cpu" or "cuda", not {device!r}')
     if device == "cuda" and torch.cuda.device_count() < ranks:

@@ -44,8 +44,9 @@ class Failure:
     """Why one rank did not finish.
 
     ``kind`` is "raised" (an exception, sys.exit or os._exit: ``type`` and ``message`` say which), "died" (the process
-    ended without a word) or "stopped" (it stood at ``frames`` when the run was ended). ``frames`` are the learner's
-    lines, innermost last; ``function`` is where it stood inside them, a torch.distributed operation for instance.
+    ended without a word), "called" (an operation that does not fit the others') or "stopped" (it stood at ``frames``
+    when the run was ended). ``frames`` are the learner's lines, innermost last; ``function`` is where it stood inside
+    them, a torch.distributed operation for instance.
     """
 
     kind: str
@@ -78,6 +79,8 @@ class Failure:
 def _what_happened(failure: Failure) -> str:
     if failure.kind == "died":
         return failure.message
+    if failure.kind == "called":
+        return f"called {failure.function}"
     if failure.kind == "stopped":
         return (
             f"waits in {failure.function}"
@@ -105,16 +108,20 @@ def death(status: int, frames: tuple[Frame, ...] = (), last_words: str = "") -> 
     return Failure("died", message=f"{message}{f': {last_words}' if last_words else ''}", frames=frames)
 
 
-def verdict(failures: dict[int, Failure], returned: list[int], reason: str) -> tuple[str, int]:
+def verdict(failures: dict[int, Failure], returned: list[int], reason: str, finding: str = "") -> tuple[str, int]:
     """Says in a sentence why the run failed, and names the rank to look at first.
 
     ``reason`` says why the run was ended although ranks still ran: the time limit, for instance; "" if they were not
-    stopped.
+    stopped. ``finding`` is what the events show. In order of blame: an exception, a finding, a death, the reason.
     """
     causes = sorted((f.when, rank) for rank, f in failures.items() if not f.is_victim)
+    raised = [rank for _, rank in causes if failures[rank].kind == "raised"]
+    if raised:
+        return f"rank {raised[0]} {failures[raised[0]]}", raised[0]
+    if finding:
+        return finding, causes[0][1] if causes else min(failures, default=0)
     if causes:
-        rank = causes[0][1]
-        return f"rank {rank} {failures[rank]}", rank
+        return f"rank {causes[0][1]} {failures[causes[0][1]]}", causes[0][1]
     waiting = _grouped(failures)
     if reason:
         finished = f"; {name_ranks(returned)} returned" if returned else ""
@@ -140,7 +147,7 @@ def _plural(text: str) -> str:
 def report(failures: dict[int, Failure], first: int) -> str:
     """Lays out all that is known, the cause with its lines first and one line for every other rank."""
     cause = failures[first]
-    lines = [f"rank {first}:"]
+    lines = [f"rank {first}:" if cause.kind == "raised" else f"rank {first} {_what_happened(cause)}:"]
     lines += [f"  {frame}" for frame in cause.frames[-12:]]
     if cause.kind == "raised" and not cause.is_victim and cause.type != "os._exit":
         lines.append(f"  {cause.type}: {cause.message}".rstrip(": "))

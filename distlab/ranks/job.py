@@ -21,6 +21,8 @@ class Job:
     working_directory: str
     path: list[str]
     environment: dict[str, str]
+    record: bool | str
+    started: float
     payload: Payload
 
     def write(self) -> None:
@@ -31,6 +33,10 @@ class Job:
     def store(self) -> str:
         """The file by which the ranks find each other."""
         return str(Path(self.folder) / "store")
+
+    def log_file(self, rank: int) -> str:
+        """The file into which a rank writes what happens on it."""
+        return str(Path(self.folder) / f"log-{rank}")
 
     def stack_file(self, rank: int) -> str:
         """The file into which a rank writes where it stands when asked by a signal."""

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 
@@ -16,6 +17,7 @@ from distlab.ranks.cells import rename
 from distlab.ranks.failures import Failure, death, verdict
 from distlab.ranks.job import Job
 from distlab.ranks.limits import ClockLimit
+from distlab.ranks.listening import Deaf, Listener
 from distlab.ranks.outcome import RankError, Run, describe_interrupt
 from distlab.ranks.output import Screen, Tape
 from distlab.ranks.stacks import read_stack
@@ -23,52 +25,78 @@ from distlab.ranks.starting import RANK_ENVIRONMENT, new_ranks
 from distlab.ranks.worker import ON_RANK
 
 GROUP_LIMIT = 30.0
-_POLL = 0.05
+_POLL = 0.03
 _GRACE = 0.7
 _STACK_PATIENCE = 0.3
 
 _one_at_a_time = threading.Lock()
 
 
-def run(fn, *args, ranks: int = 2, device: str = "auto", timeout: float = 60, seed: int = 0) -> Run:
+@dataclass(frozen=True)
+class Settings:
+    """How a run is to be: what :func:`run` takes, with the device decided."""
+
+    ranks: int
+    device: str = "cpu"
+    seed: int = 0
+    record: bool | str = True
+
+
+def run(
+    fn,
+    *args,
+    ranks: int = 2,
+    device: str = "auto",
+    timeout: float = 60,
+    seed: int = 0,
+    record: bool | str = True,
+) -> Run:
     """Runs ``fn(*args)`` on ``ranks`` fresh processes at once, the process group ready when it starts.
 
     ``fn`` asks ``dist.get_rank()`` who it is; the same function runs unchanged under torchrun once that has made the
     group. ``device`` is "cpu" (gloo), "cuda" (NCCL, one GPU a rank) or "auto": CUDA when there are two GPUs or more
     and enough for all ranks. ``timeout`` is in seconds, for the whole run. torch, numpy and random start from
-    ``seed``, the same on every rank. The ranks hold copies: they cannot change the notebook's objects.
+    ``seed``, the same on every rank. ``record`` is True (messages and compute), "messages" (nearly free) or False
+    (for anything timed). The ranks hold copies: they cannot change the notebook's objects.
 
-    Returns a Run with ``.values`` and ``.output`` by rank. Raises RankError when a rank does not finish, ValueError or
-    TypeError naming the argument when one is wrong.
+    Returns a Run with ``.values``, ``.output`` and ``.recording``. Raises RankError when a rank does not finish,
+    ValueError or TypeError naming the argument when one is wrong.
     """
-    arguments.check(fn, args, ranks=ranks, device=device, timeout=timeout, seed=seed)
-    return launch(
-        fn, args, ranks=ranks, device=arguments.pick_device(device, ranks), limit=ClockLimit(timeout), seed=seed
-    )
+    arguments.check(fn, args, ranks=ranks, device=device, timeout=timeout, seed=seed, record=record)
+    settings = Settings(ranks, arguments.pick_device(device, ranks), seed, record)
+    return launch(fn, args, settings, ClockLimit(timeout))
 
 
-def launch(fn, args: tuple, *, ranks: int, device: str, limit, seed: int, quiet: bool = False, instead=None) -> Run:
+def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None) -> Run:
     """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`."""
     if ON_RANK in os.environ:
-        raise RuntimeError(
-            "run() was called on a rank: only the notebook starts ranks. Call the function itself instead."
-        )
+        raise RuntimeError("run() was called on a rank: only the notebook starts ranks. Call the function itself.")
     payload = shipping.pack(fn, args, instead)
     if not _one_at_a_time.acquire(blocking=False):
         raise RuntimeError("another run() has not finished in this notebook: one at a time.")
     try:
         with tempfile.TemporaryDirectory(prefix=f"distlab-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
-            job = _job(folder, payload, ranks, device, limit.seconds, seed)
+            job = _job(folder, payload, settings, limit.seconds)
             return _Supervisor(job, limit, quiet).supervise(getattr(fn, "__name__", type(fn).__name__))
     finally:
         _one_at_a_time.release()
 
 
-def _job(folder: str, payload: shipping.Payload, ranks: int, device: str, seconds: float, seed: int) -> Job:
-    environment = (
-        os.environ | RANK_ENVIRONMENT | {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), ON_RANK: "1"}
+def _job(folder: str, payload: shipping.Payload, settings: Settings, seconds: float) -> Job:
+    size = str(settings.ranks)
+    job = Job(
+        folder=folder,
+        num_ranks=settings.ranks,
+        device=settings.device,
+        seed=settings.seed,
+        record=settings.record,
+        group_timeout=seconds + GROUP_LIMIT,
+        working_directory=os.getcwd(),
+        path=list(sys.path),
+        environment=os.environ | RANK_ENVIRONMENT | {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, ON_RANK: "1"},
+        started=time.monotonic(),
+        payload=payload,
     )
-    job = Job(folder, ranks, device, seed, seconds + GROUP_LIMIT, os.getcwd(), list(sys.path), environment, payload)
     job.write()
     return job
 
@@ -85,14 +113,15 @@ class _Supervisor:
         self._ready: set[int] = set()
         self._values: dict[int, bytes] = {}
         self._failures: dict[int, Failure] = {}
+        self._listener = Listener(job) if job.record else Deaf()
 
     def supervise(self, name: str) -> Run:
         """Starts the ranks, waits for them, ends them, and returns or raises what came of it."""
-        reason = ""
         try:
             self._start()
             reason = self._collect()
             self._stop_the_rest()
+            finding = self._last_finding()
         except KeyboardInterrupt:
             self._stop_the_rest()
             print(describe_interrupt(self._failures, sorted(self._values)))
@@ -102,10 +131,24 @@ class _Supervisor:
             for connection in self._connections.values():
                 connection.close()
             output = self._screen.close(show=not self._quiet)
-        if self._failures:
-            sentence, first = verdict(self._failures, sorted(self._values), reason)
-            raise RankError(sentence, self._failures, first, output)
-        return Run(name, self._job.device, self._unpack_values(), output)
+            self._listener.close()
+        return self._conclude(name, reason, finding, output)
+
+    def _last_finding(self) -> str:
+        """What the events show, all read, and before the ranks are ended: that would look like ranks that raise."""
+        self._listener.listen()
+        return self._listener.last_finding() or self._listener.lost_send()
+
+    def _conclude(self, name: str, reason: str, finding: str, output: list[str]) -> Run:
+        """Returns the run if every rank finished and nothing was wrong, raises RankError otherwise."""
+        failures = self._failures | self._listener.misfits() if not self._has_raised() else self._failures
+        if not failures:
+            return Run(name, self._job.device, self._unpack_values(), output, self._listener.recording())
+        sentence, first = verdict(failures, sorted(self._values), reason, finding)
+        raise RankError(sentence, failures, first, output)
+
+    def _has_raised(self) -> bool:
+        return any(failure.kind == "raised" and not failure.is_victim for failure in self._failures.values())
 
     def _start(self) -> None:
         started = self._ranks.start(self._job.folder, self._job.num_ranks)
@@ -121,6 +164,9 @@ class _Supervisor:
         started, give_up = time.monotonic(), float("inf")
         while self._missing and time.monotonic() < give_up:
             self._listen()
+            self._listener.listen()
+            if finding := self._listener.finding():
+                return finding
             if self._failures:
                 give_up = min(give_up, time.monotonic() + _GRACE)
             if len(self._ready) == self._job.num_ranks:
@@ -166,6 +212,7 @@ class _Supervisor:
         while rank in self._connections and self._connections[rank].poll():
             self._receive(rank)
         if rank in self._missing:
+            self._listener.leave(rank, "died")
             frames, _ = self._stack(rank)
             self._failures[rank] = death(status, frames, self._tapes[rank].last_words())
 
@@ -189,7 +236,8 @@ class _Supervisor:
             self._receive(rank)
         if rank in self._missing:
             frames, operation = self._stack(rank)
-            self._failures[rank] = Failure("stopped", frames=frames, function=operation)
+            stopped = Failure("stopped", frames=frames, function=operation)
+            self._failures[rank] = self._listener.waiting(rank) or stopped
 
     def _unpack_values(self) -> list:
         return [shipping.unpack_value(self._values[rank]) for rank in range(self._job.num_ranks)]

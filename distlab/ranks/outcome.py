@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from distlab.ranks.failures import Failure, report
 from distlab.ranks.output import name_ranks
+from distlab.recording import Recording
 
 _VALUE_WIDTH = 100
 
@@ -15,12 +16,14 @@ class Run:
     """A finished run.
 
     ``values[r]`` is what rank r returned, its tensors detached and copied to the CPU; ``output[r]`` is what it printed.
+    ``recording`` is what happened on every rank (None with ``record=False``).
     """
 
     name: str
     device: str
     values: list
     output: list[str] = field(repr=False)
+    recording: Recording | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         where = "NCCL on GPUs" if self.device == "cuda" else "gloo on CPU"

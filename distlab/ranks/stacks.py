@@ -8,7 +8,7 @@ from pathlib import Path
 from distlab.ranks import cells
 
 _LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
-_PASSES_THROUGH = {"wrapper", "wait"}
+PASSES_THROUGH = {"wrapper", "wait"}
 
 
 def read_stack(path: str, sources: dict[str, cells.Source]) -> tuple[tuple[cells.Frame, ...], str]:
@@ -42,4 +42,4 @@ def _last_thread(text: str) -> list[dict[str, str]]:
 def _operation(steps: list[dict[str, str]]) -> str:
     """The function of torch.distributed nearest to the learner's line."""
     names = [step["function"] for step in steps if "torch/distributed/" in step["file"].replace("\\", "/")]
-    return next((name for name in reversed(names) if name not in _PASSES_THROUGH), "")
+    return next((name for name in reversed(names) if name not in PASSES_THROUGH), "")

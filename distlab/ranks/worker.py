@@ -15,9 +15,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from distlab.events import Exit
 from distlab.ranks import cells, shipping
+from distlab.ranks.counting import Counter
 from distlab.ranks.failures import Failure
 from distlab.ranks.job import Job
+from distlab.ranks.log import Log, NoLog, counting
+from distlab.ranks.spans import open_spans
+from distlab.ranks.stacks import PASSES_THROUGH
+from distlab.ranks.watching import watch_groups
 
 TEXT_LIMIT = 20_000
 LINGER = 1.0  # seconds that a finished rank stays for the others: one may still be connecting to it in new_group
@@ -32,20 +38,34 @@ def work(job: Job, rank: int, connection, when_started=lambda: None) -> None:
     cells.install(job.payload.sources)
     _listen_for_questions(job, rank)
     leave = _report_os_exit(connection, job)
+    log = _open_log(job, rank)
     try:
         _enter(job, rank)
         connection.send(("ready",))
         connection.recv()
         when_started()
-        value = _call(job)
+        with counting(log):
+            value = _call(job)
+        log.write(Exit("returned", log.now()))
         packed = shipping.pack_value(value)
         _close_output()
         connection.send(("done", packed))
         connection.poll(LINGER)
     except BaseException as error:  # whatever the function raised, sys.exit included, is what the parent asks for
         _flush()
+        log.write(Exit("raised", log.now()))
         connection.send(("failed", describe(error, job.payload.sources)))
     leave(0)
+
+
+def _open_log(job: Job, rank: int) -> Log | NoLog:
+    """Has this rank watched, as far as the job asks for it."""
+    if not job.record:
+        return NoLog()
+    log = Log(job.log_file(rank), job.payload.sources, job.started, Counter() if job.record is True else None)
+    watch_groups(log)
+    open_spans(log)
+    return log
 
 
 def _enter(job: Job, rank: int) -> None:
@@ -72,7 +92,8 @@ def take_environment(job: Job) -> None:
 def warm_up() -> None:
     """Does once, before ranks are forked, what each would otherwise do first."""
     torch.set_num_threads(1)
-    torch.ones(1)
+    with Counter():
+        torch.ones(1)
     _seed(0)
 
 
@@ -118,9 +139,15 @@ def describe(error: BaseException, sources: dict[str, cells.Source]) -> Failure:
         type=type(error).__name__,
         message=_text_of(error),
         frames=_learners_frames(steps, sources),
-        function=steps[-1].name if steps else "",
+        function=_operation(steps),
         traceback=cells.rename(full, sources),
     )
+
+
+def _operation(steps) -> str:
+    """The function of torch.distributed in which it was raised, or else the innermost function."""
+    names = [step.name for step in steps if "torch/distributed/" in step.filename and step.name not in PASSES_THROUGH]
+    return names[0] if names else steps[-1].name if steps else ""
 
 
 def _text_of(error: BaseException) -> str:

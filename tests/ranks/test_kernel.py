@@ -95,7 +95,8 @@ def test_warnings_name_the_cell(kernel):
 
 def test_an_interrupt_brings_the_cell_back_and_says_where_every_rank_stood(kernel):
     kernel.do("run(dist.barrier)")
-    request = kernel.start("def stuck():\n    dist.recv(torch.zeros(1), src=1 - dist.get_rank())\nrun(stuck, ranks=2)")
+    cell = "def slow():\n    if dist.get_rank() == 0:\n        time.sleep(30)\n    dist.barrier()\nrun(slow, ranks=2)"
+    request = kernel.start(cell)
     _until(lambda: len(_descendants(kernel.pid)) == 3)
     time.sleep(0.5)
     ranks = [p for p in _descendants(kernel.pid) if p.ppid() != kernel.pid]
@@ -105,14 +106,15 @@ def test_an_interrupt_brings_the_cell_back_and_says_where_every_rank_stood(kerne
     text = kernel.finish(request)
     assert time.monotonic() - started < 3
     assert "KeyboardInterrupt" in text
-    assert "rank 0 waits in recv at cell In[3], line 2:  dist.recv(torch.zeros(1), src=1 - dist.get_rank())" in text
+    assert "rank 0 is still busy at cell In[3], line 3:  time.sleep(30)" in text
+    assert "rank 1 waits in barrier #1 at cell In[3], line 4:  dist.barrier()" in text
     assert _ended(ranks, 1)
     assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
 
 
 def test_a_killed_kernel_leaves_no_process(kernel):
     kernel.do("run(dist.barrier)")
-    kernel.start("run(lambda: dist.recv(torch.zeros(1), src=1 - dist.get_rank()), ranks=2)")
+    kernel.start("run(lambda: time.sleep(60), ranks=2)")
     _until(lambda: len(_descendants(kernel.pid)) == 3)
     left = _descendants(kernel.pid)
     assert len(left) == 3

@@ -114,6 +114,25 @@ def test_returned_tensors_leave_their_graph_and_the_storage_they_are_a_view_of()
     assert row.tolist() == [0, 2] and not row.requires_grad and row.untyped_storage().nbytes() == 8
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6)[::2],
+        torch.ones(2, 3).t(),
+        torch.tensor(1.5, dtype=torch.bfloat16),
+        torch.empty(0, 3),
+        torch.tensor([1 + 2j]).conj(),
+        torch.tensor([True, False]),
+        torch.eye(2).to_sparse(),
+    ],
+    ids=["strided", "transposed", "bfloat16", "empty", "conjugate", "bool", "sparse"],
+)
+def test_tensors_of_every_kind_come_back_as_they_were(tensor):
+    back = run(lambda: tensor, ranks=1).values[0]
+    assert back.dtype == tensor.dtype and back.shape == tensor.shape
+    assert torch.equal(back.to_dense(), tensor.to_dense())
+
+
 def test_every_rank_and_every_run_starts_from_the_same_seed():
     def draw():
         return torch.rand(1).item(), np.random.rand(), random.random()

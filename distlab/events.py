@@ -1,0 +1,118 @@
+"""What can happen on a rank. A rank's history is a list of these, in the order in which they happened there.
+
+Times are seconds of this computer's clock since the run began; ``place`` is an index into the recording's places. In a
+recording that was written by hand both may be left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+P2P = frozenset({"send", "recv"})
+ANY_SOURCE = -1
+
+
+class Compute(NamedTuple):
+    """Operators that ran between two other events, added up.
+
+    ``flops`` counts operators that have a formula, ``bytes`` what the others touched, ``operators`` how many there
+    were.
+    """
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    operators: int = 0
+    start: float = 0.0
+    end: float = 0.0
+    place: int = 0
+
+
+class Message(NamedTuple):
+    """A collective, a send or a receive, at the moment when it is issued.
+
+    ``id`` is unique on its rank. ``group`` is an index into the recording's groups. ``sequence`` counts the group's
+    collectives on this rank from 1, and for ``send`` and ``recv`` those between the same two ranks with the same tag.
+    ``shape`` and ``dtype`` are those of what this rank puts in; ``elements`` and ``bytes`` are the size S by which a
+    collective's cost is computed: the whole array, so for all-gather what comes out and for reduce-scatter what goes
+    in. ``peer`` and ``root`` are ranks of the whole run, or None; ``parts`` are the elements that go to each member
+    where the sizes may differ (all-to-all), else (). ``is_async`` says that the learner got a Work to wait for.
+    """
+
+    id: int
+    kind: str
+    group: int = 0
+    sequence: int = 1
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    elements: int = 0
+    bytes: int = 0
+    peer: int | None = None
+    root: int | None = None
+    tag: int = 0
+    reduce_op: str = ""
+    parts: tuple[int, ...] = ()
+    is_async: bool = False
+    start: float = 0.0
+    place: int = 0
+
+
+class Wait(NamedTuple):
+    """The rank begins to wait for the message ``id``; ``at`` names what waits where the learner's line does not.
+
+    ``when`` is "now", or "backward" where a hook waits at the end of the backward pass (DDP).
+    """
+
+    id: int
+    start: float = 0.0
+    place: int = 0
+    when: str = "now"
+
+
+class Done(NamedTuple):
+    """The wait for the message ``id`` is over; ``source`` is who had sent it, where any rank might have."""
+
+    id: int
+    end: float = 0.0
+    source: int | None = None
+
+
+class Span(NamedTuple):
+    """A stretch that the learner named begins (``name``) or ends (``name`` is "").
+
+    ``flops`` replaces what the operators in it count, if it is not None.
+    """
+
+    name: str
+    flops: float | None = None
+    time: float = 0.0
+    place: int = 0
+
+
+class Memory(NamedTuple):
+    """Bytes held at one moment, by kind."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    other: int = 0
+    time: float = 0.0
+
+
+class MakeGroup(NamedTuple):
+    """The rank begins to make a group (``is_made`` False), or has made it."""
+
+    group: int
+    is_made: bool
+    time: float = 0.0
+    place: int = 0
+
+
+class Exit(NamedTuple):
+    """The rank's function returned ("returned") or raised ("raised")."""
+
+    how: str
+    time: float = 0.0
+
+
+Event = Compute | Message | Wait | Done | Span | Memory | MakeGroup | Exit
+KINDS: dict[str, type] = {kind.__name__: kind for kind in (Compute, Message, Wait, Done, Span, Memory, MakeGroup, Exit)}

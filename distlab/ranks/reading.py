@@ -1,0 +1,141 @@
+"""Reads from the arguments of a process group's methods what is sent, to whom and how much.
+
+Each reading gives the fields of a Message but its numbers and times; ``peer`` and ``root`` are still ranks in the
+group. Method names differ between releases of torch: all known ones stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch.distributed import ReduceOp
+
+from distlab.events import ANY_SOURCE
+
+
+def _flat(tensors) -> list[torch.Tensor]:
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [tensor for item in tensors for tensor in _flat(item)]
+
+
+def _fields(kind: str, mine, size=None, times: int = 1, options: Iterable = (), **more) -> dict:
+    """The fields of an operation into which a rank puts ``mine`` and whose size is that of ``size``, ``times`` over."""
+    mine, size = _flat(mine), _flat(mine if size is None else size)
+    elements = times * sum(tensor.numel() for tensor in size)
+    width = mine[0].element_size() if mine else 1
+    fields = {
+        "kind": kind,
+        "shape": tuple(mine[0].shape) if len(mine) == 1 else (sum(tensor.numel() for tensor in mine),),
+        "dtype": str(mine[0].dtype).removeprefix("torch.") if mine else "",
+        "elements": elements,
+        "bytes": elements * width,
+    }
+    return fields | _options(options) | more
+
+
+def _options(options: Iterable) -> dict:
+    """Root, reduce op and asynchrony, from an options object or from plain arguments."""
+    fields = {}
+    for option in options:
+        if isinstance(option, ReduceOp | ReduceOp.RedOpType):
+            fields["reduce_op"] = _name(option)
+        if hasattr(option, "rootRank"):
+            fields["root"] = option.rootRank
+        if hasattr(option, "reduceOp"):
+            fields["reduce_op"] = _name(option.reduceOp)
+        if hasattr(option, "asyncOp"):
+            fields["is_async"] = bool(option.asyncOp)
+    return fields
+
+
+def _name(reduce_op) -> str:
+    kind = getattr(reduce_op, "op", reduce_op)
+    return kind.name.lower()
+
+
+def _all_reduce(size: int, tensors, *options, **named) -> dict:
+    return _fields("all_reduce", tensors, options=[*options, *named.values()])
+
+
+def _broadcast(size: int, tensors, *options, root: int | None = None, **named) -> dict:
+    plain = [option for option in options if isinstance(option, int)]
+    more = {"root": root if root is not None else plain[0]} if root is not None or plain else {}
+    return _fields("broadcast", tensors, options=[*options, *named.values()], **more)
+
+
+def _reduce(size: int, tensors, *options, root: int | None = None, **named) -> dict:
+    return _broadcast(size, tensors, *options, root=root, **named) | {"kind": "reduce"}
+
+
+def _all_gather(size: int, outputs, inputs, *options, **named) -> dict:
+    return _fields("all_gather", inputs, outputs, options=[*options, *named.values()])
+
+
+def _gather(size: int, outputs, inputs, *options, **named) -> dict:
+    return _fields("gather", inputs, times=size, options=[*options, *named.values()])
+
+
+def _scatter(size: int, outputs, inputs, *options, **named) -> dict:
+    return _fields("scatter", outputs, times=size, options=[*options, *named.values()])
+
+
+def _reduce_scatter(size: int, outputs, inputs, *options, **named) -> dict:
+    return _fields("reduce_scatter", inputs, options=[*options, *named.values()])
+
+
+def _all_to_all(size: int, outputs, inputs, *options, **named) -> dict:
+    parts = tuple(tensor.numel() for tensor in _flat(inputs))
+    return _fields("all_to_all", inputs, options=[*options, *named.values()], parts=parts)
+
+
+def _all_to_all_single(size: int, output, input, output_splits=(), input_splits=(), *options, **named) -> dict:
+    row = input.numel() // max(1, input.shape[0]) if input.dim() else 1
+    parts = tuple(n * row for n in input_splits) if len(input_splits) else (input.numel() // size,) * size
+    return _fields("all_to_all", input, options=[*options, *named.values()], parts=parts)
+
+
+def _barrier(size: int, *options, **named) -> dict:
+    return _fields("barrier", (), options=[*options, *named.values()])
+
+
+def _send(size: int, tensors: Sequence, peer: int, tag: int = 0) -> dict:
+    return _fields("send", tensors, peer=int(peer), tag=int(tag))
+
+
+def _recv(size: int, tensors: Sequence, peer: int, tag: int = 0) -> dict:
+    return _fields("recv", tensors, peer=int(peer), tag=int(tag))
+
+
+def _recv_any(size: int, tensors: Sequence, tag: int = 0) -> dict:
+    return _fields("recv", tensors, peer=ANY_SOURCE, tag=int(tag))
+
+
+READINGS = {
+    "allreduce": _all_reduce,
+    "allreduce_coalesced": _all_reduce,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "allgather": _all_gather,
+    "allgather_coalesced": _all_gather,
+    "_allgather_base": _all_gather,
+    "all_gather_single": _all_gather,
+    "allgather_into_tensor_coalesced": _all_gather,
+    "all_gather_single_coalesced": _all_gather,
+    "gather": _gather,
+    "scatter": _scatter,
+    "reduce_scatter": _reduce_scatter,
+    "_reduce_scatter_base": _reduce_scatter,
+    "reduce_scatter_single": _reduce_scatter,
+    "reduce_scatter_tensor_coalesced": _reduce_scatter,
+    "reduce_scatter_single_coalesced": _reduce_scatter,
+    "alltoall": _all_to_all,
+    "alltoall_base": _all_to_all_single,
+    "all_to_all_single": _all_to_all_single,
+    "barrier": _barrier,
+    "monitored_barrier": _barrier,
+    "send": _send,
+    "recv": _recv,
+    "recv_anysource": _recv_any,
+}

@@ -1,0 +1,36 @@
+"""span(): a name for a stretch of a rank's work."""
+
+from __future__ import annotations
+
+import contextlib
+
+from distlab.events import Span
+from distlab.ranks.log import Log
+
+_logs: list[Log] = []  # this rank's log; empty outside a watched rank
+
+
+def open_spans(log: Log) -> None:
+    """Has this process's spans written to ``log``."""
+    _logs[:] = [log]
+
+
+@contextlib.contextmanager
+def span(name: str, index: int | None = None, flops: float | None = None):
+    """Names what runs inside: ``with span("F", 3):`` is "F3" in the timeline, "forward of micro-batch 3", say.
+
+    ``flops`` replaces what the operators inside count. Outside a watched rank it does nothing. Raises TypeError for a
+    name that is not text or is empty, ValueError for negative flops.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be a text that is not empty, not {name!r}")
+    if flops is not None and flops < 0:
+        raise ValueError(f"flops must not be negative, got {flops!r}")
+    label = name if index is None else f"{name}{index}"
+    for log in _logs:
+        log.write(Span(label, flops, log.now(), log.place()))
+    try:
+        yield
+    finally:
+        for log in _logs:
+            log.write(Span("", None, log.now(), 0))
