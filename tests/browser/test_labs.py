@@ -1,0 +1,40 @@
+"""Each lab in a browser: Run All Cells leaves no traceback on the blank one, and every ✓ on the solved one."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from distlab.course.places import ROOT
+
+NOTEBOOKS = [
+    f"{path.parent.name}/{path.name}"
+    for folder in ("labs", "solutions")
+    for path in sorted((ROOT / folder).glob("*.ipynb"))
+]
+MARK = {"labs": "○", "solutions": "✓"}
+
+
+def printed(cell: dict) -> str:
+    return "".join("".join(output.get("text", "")) for output in cell["outputs"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_run_all_cells_in_the_browser(lab, notebook):
+    lab.open(notebook)
+    cells = lab.run_all(notebook, seconds=60)
+    if folder := os.environ.get("DISTLAB_SCREENSHOTS"):
+        lab.page.screenshot(path=Path(folder) / f"{notebook.replace('/', '_')}.png")
+    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    checks = [cell for cell in cells if "".join(cell["source"]).startswith("check(")]
+    assert checks and all(printed(cell).startswith(MARK[notebook.split("/")[0]]) for cell in checks)
+
+
+def test_the_token_stays_in_force(lab):
+    api = lab.url.split("/lab?")[0] + "/api/contents"
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(api)
