@@ -95,6 +95,12 @@ _AVERAGE_GRADIENTS = (
     Fault("average_gradients", "skips-none", "parameter.grad = torch.zeros_like(parameter)", "continue"),
     Fault("average_gradients", "none-raises", "parameter.grad = torch.zeros_like(parameter)", "pass"),
     Fault("average_gradients", "frozen", "if not parameter.requires_grad:", "if False:"),
+    Fault(
+        "average_gradients",
+        "tied-twice",
+        "in model.parameters():",
+        "in [p for layer in model for p in layer.parameters()]:",
+    ),
     Fault("average_gradients", None, _SUM, "dist.reduce(parameter.grad, dst=0)"),
     Fault("average_gradients", None, _SUM, f"dist.get_rank() == 0 and {_SUM}"),
     Fault(
@@ -125,6 +131,7 @@ _TRAIN_STEP = (
     Fault("train_step", "no-average", _AVERAGE, "pass"),
     Fault("train_step", "no-average", f"{_AVERAGE}\n    update(optimizer)", f"update(optimizer)\n    {_AVERAGE}"),
     Fault("train_step", "mean-of-means", _AVERAGE, "average_gradients(model, len(y_B))"),
+    Fault("train_step", "replicates", "update(optimizer)", "update(optimizer); replicate(model)"),
     Fault("train_step", "own-loss", "return total.item() / len(y_B)", "return loss.item()"),
     Fault("train_step", "loss-of-means", _LOSS, f"{_LOSS_SUM} / dist.get_world_size()"),
     Fault("train_step", "loss-sum", _LOSS, _LOSS_SUM),

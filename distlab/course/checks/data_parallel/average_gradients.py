@@ -10,6 +10,7 @@ from torch import nn
 
 from distlab.course.checks.data_parallel.common import (
     Tensors,
+    bytes_sent,
     gradients_of,
     listed,
     mean_of,
@@ -78,19 +79,33 @@ def _try_average(learners, trial: Trial, rows: list[int], absent: bool = False, 
     if some_are_none:
         case += f", {'one .grad' if absent else 'every .grad'} None on rank 1"
     try:
-        by_rank = trial.run(case, averaged, learners, rows, absent, kind, ranks=ranks)
+        run = trial.watch(case, averaged, learners, rows, absent, kind, ranks=ranks)
     except RankFailed as failed:
         raise failed.because(_why_none_fails(failed)) if some_are_none else failed from None
     model = small_model(**kind)
     own = [
         {n: g * (not _is_none(n, rank, rows, absent)) for n, g in _coded(model, rank).items()} for rank in range(ranks)
     ]
-    gradients, frozen_got_one = zip(*by_rank)
+    gradients, frozen_got_one = zip(*run.values)
     wide = rows.index(min(rows))
     fields = dict(ranks=ranks, total=sum(rows), wide=wide)
     compare(f"{case}, the gradients", gradients, [mean_of(own, rows)] * ranks, _wrong_averages(own, rows), **fields)
     if any(frozen_got_one):
         raise Wrong(case, "a frozen parameter's .grad: expected None, got a tensor", ("frozen",))
+    _count_bytes(case, bytes_sent(run.recording, {"all_reduce", "broadcast", "all_gather"}), model)
+
+
+def _count_bytes(case: str, sent: int, model: nn.Module) -> None:
+    """Raises Wrong if more was sent than each trainable parameter once; a bucket may hold the number of rows too."""
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    listed_twice = sum(p.numel() for layer in model for p in layer.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in model.parameters()) - trainable
+    wanted = 8 * trainable
+    if sent > wanted + 8:
+        known = {8 * (trainable + frozen): ("frozen",)} if frozen else {}
+        known |= {8 * listed_twice: ("tied-twice",)} if listed_twice > trainable else {}
+        detail = f"bytes of gradients that rank 0 sent: expected {wanted}, got {sent}"
+        raise Wrong(case, detail, known.get(sent, ()))
 
 
 def _wrong_averages(own: list[Tensors], rows: list[int]) -> dict[str, list[Tensors]]:
@@ -134,6 +149,7 @@ AVERAGE_GRADIENTS = Exercise(
         skips_none="A rank skipped a parameter because its .grad is None there, and the others waited for it in "
         "vain: all ranks must make the same calls, so None counts as zeros.",
         none_raises="A .grad is None where no row of this rank used the parameter: it counts as zeros.",
+        tied_twice="Tied weights were sent once for each layer that uses them: model.parameters() lists them once.",
         frozen="A frozen parameter (requires_grad=False) was averaged too: bytes sent for nothing, and now an "
         "optimizer may move it.",
     ),

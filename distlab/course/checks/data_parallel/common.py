@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
 
 from distlab.course.exercise import Misconception
+from distlab.events import Message, Span
+from distlab.recording import Recording
 
 Tensors = dict[str, torch.Tensor]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -66,3 +68,13 @@ def mean_of(by_rank: Sequence[Tensors], rows: Sequence[int] | None = None) -> Te
 
 def times(tensors: Tensors, factor: float) -> Tensors:
     return {name: tensor * factor for name, tensor in tensors.items()}
+
+
+def bytes_sent(recording: Recording, kinds: Collection[str], after: str = "") -> int:
+    """Bytes that rank 0 puts into collectives of some kinds, single numbers left out; from the span ``after`` on."""
+    history = list(recording.ranks[0])
+    if after:
+        names = [event.name if isinstance(event, Span) else "" for event in history]
+        history = history[names.index(after) :]
+    messages = [event for event in history if isinstance(event, Message) and event.kind in kinds]
+    return sum(message.bytes for message in messages if message.elements > 1)

@@ -11,6 +11,7 @@ from torch import nn
 
 from distlab.course.checks.data_parallel.common import (
     Batch,
+    bytes_sent,
     copy_of,
     gradients_of,
     listed,
@@ -27,6 +28,7 @@ from distlab.course.checks.data_parallel.update import steps_and_clears
 from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
+from distlab.ranks.spans import span
 
 
 class Awkward(nn.Module):
@@ -66,7 +68,8 @@ def trained(replicate, train_step, make_model, make_optimizer, batches: list[Bat
     """On a rank: starts from weights of its own, replicates, and notes every step."""
     model = make_model(seed + dist.get_rank())
     replicate(model)
-    return history(train_step, model, make_optimizer(model), batches)
+    with span("steps"):
+        return history(train_step, model, make_optimizer(model), batches)
 
 
 def history(step, model: nn.Module, optimizer, batches: list[Batch]) -> list[dict]:
@@ -131,7 +134,8 @@ def _try_training(learners, trial: Trial, ranks: int, sizes: list[int], make_mod
     case = f"{with_ranks(ranks)} and {'batches' if sizes[1:] else 'a batch'} of {listed(sizes)} rows"
     replicate = getattr(learners, "__globals__", {}).get("replicate", _replicate)
     arguments = replicate, learners, make_model, make_optimizer, batches, trial.seed
-    by_rank = trial.run(case, trained, *arguments, ranks=ranks)
+    run = trial.watch(case, trained, *arguments, ranks=ranks)
+    by_rank = run.values
 
     def simulated(step) -> list[dict]:
         model = make_model(trial.seed)
@@ -143,6 +147,9 @@ def _try_training(learners, trial: Trial, ranks: int, sizes: list[int], make_mod
     except Wrong:  # only now is it worth working out what the misconceptions would have given
         _compare_steps(case, sizes, by_rank, right, _wrong_histories(simulated, ranks))
         raise
+    if copied := bytes_sent(run.recording, {"broadcast"}, after="steps") // len(sizes):
+        detail = f"bytes of weights broadcast at each step: expected 0, got {copied}"
+        raise Wrong(case, detail, ("replicates",), copied=copied)
 
 
 def _wrong_histories(simulated: Callable, ranks: int) -> dict[str, list[list[dict]]]:
@@ -226,6 +233,8 @@ TRAIN_STEP = Exercise(
         "after compute_gradients and before update.",
         mean_of_means="The gradients are the mean of the {ranks} ranks' means: tell average_gradients how many rows "
         "this rank has, not how many the batch has.",
+        replicates="The model is sent again at every step, {copied} bytes of weights that are equal already: replicate "
+        "belongs before the first step.",
         own_loss="Each rank returns the loss of its own shard; that of the whole batch is asked for.",
         loss_of_means="The loss is the mean of the ranks' means: weight each by its rows, as the gradients.",
         loss_sum="The loss is the sum of the ranks' losses; the mean over all rows is asked for.",
