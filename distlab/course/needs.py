@@ -30,9 +30,19 @@ def _message(names: list[str]) -> str:
         came = " ".join(unknown) or "none"
         return f"%%needs expects names of exercises, got {came}. Exercises: {', '.join(exercises())}"
     main = sys.modules["__main__"]
-    waiting = [name for name in names if not hasattr(main, name) or not has_passed(name, getattr(main, name))]
+    waiting = [
+        name
+        for name in _with_what_they_use(names)
+        if not hasattr(main, name) or not has_passed(name, getattr(main, name))
+    ]
     checks = ", ".join(f"check({name})" for name in waiting)
     return f"○ This cell runs once {checks} shows ✓." if waiting else ""
+
+
+def _with_what_they_use(names: list[str]) -> list[str]:
+    """The exercises and the earlier ones that they call, each once."""
+    used = [earlier for name in names for earlier in _with_what_they_use(list(exercises()[name][1].uses))]
+    return list(dict.fromkeys([*used, *names]))
 
 
 def install(shell) -> None:

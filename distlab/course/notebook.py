@@ -123,7 +123,7 @@ def execute(path: Path) -> None:
     from nbclient import NotebookClient
 
     node = nbformat.read(path, as_version=4)
-    NotebookClient(node, timeout=600, kernel_name="python3", record_timing=False,
-                   resources={"metadata": {"path": str(path.parent)}}).execute()  # fmt: skip
+    options = {"timeout": 600, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
+    NotebookClient(node, **options, resources={"metadata": {"path": str(path.parent)}}).execute()
     node.metadata.language_info = {"name": "python"}
     nbformat.write(node, path)

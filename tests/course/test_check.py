@@ -180,3 +180,8 @@ def test_from_lab_survives_a_half_written_notebook(tmp_path, monkeypatch):
 def test_an_unknown_lab_is_named():
     with pytest.raises(ValueError, match="there is no lab 'nowhere'; labs: 00_start_here"):
         from_lab("nowhere")
+
+
+def test_an_experiment_waits_for_what_its_exercises_use_too(main):
+    (line,) = needs.wait_for_needs(["%%needs train_step\n"])
+    assert "check(split_batch)" in line and line.index("check(split_batch)") < line.index("check(train_step)")
