@@ -63,7 +63,8 @@ class _ValuePickler(_Pickler):
         if isinstance(obj, torch.Tensor) and type(obj) is not torch.nn.Parameter:
             local = (obj.to_local() if hasattr(obj, "to_local") else obj).detach().cpu().resolve_conj().resolve_neg()
             if local.layout is torch.strided and not local.is_quantized:
-                return _tensor, (local.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(), local.dtype, local.shape)
+                flat = local.contiguous().reshape(-1)
+                return _tensor, (flat.view(torch.uint8).numpy().tobytes(), local.dtype, local.shape)
             return local.clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 

@@ -15,6 +15,10 @@ BENCHMARKS = {
     "import": "tests.benchmarks.import_time",
     "lab": "tests.benchmarks.lab_run_all",
     "ranks": "tests.benchmarks.two_ranks",
+    "recording": "tests.benchmarks.recorded_step",
+    "operator": "tests.benchmarks.counted_operator",
+    "replay": "tests.benchmarks.replay_speed",
+    "ring": "tests.benchmarks.ring_all_reduce",
 }
 
 

@@ -12,8 +12,8 @@ WIDTH, BATCH, STEPS = 2048, 1024, 7
 
 
 def measure():
-    alone, *_ = run(time_of_a_step, ranks=1, device="cpu", timeout=300).values
-    together = max(run(time_of_a_step, ranks=2, device="cpu", timeout=300).values)
+    alone, *_ = run(time_of_a_step, ranks=1, device="cpu", timeout=300, record=False).values
+    together = max(run(time_of_a_step, ranks=2, device="cpu", timeout=300, record=False).values)
     group = Group(
         f"one step: MLP of width {WIDTH:,}, batch {BATCH:,}, one flat all-reduce, one thread each",
         [Row("one process", alone), Row("two ranks", together)],

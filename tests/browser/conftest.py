@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -39,9 +40,10 @@ class Lab:
         while time.monotonic() < deadline:
             time.sleep(1)
             self.page.keyboard.press("Control+s")
-            cells = self.saved(notebook)
-            if all(cell["execution_count"] for cell in cells):
-                return cells
+            with contextlib.suppress(json.JSONDecodeError):  # just being written
+                cells = self.saved(notebook)
+                if all(cell["execution_count"] for cell in cells):
+                    return cells
         if folder := os.environ.get("DISTLAB_SCREENSHOTS"):
             self.page.screenshot(path=Path(folder) / "timeout.png")
         raise TimeoutError(f"{notebook} did not finish within {seconds} s")

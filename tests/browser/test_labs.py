@@ -26,7 +26,7 @@ def printed(cell: dict) -> str:
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_run_all_cells_in_the_browser(lab, notebook):
     lab.open(notebook)
-    cells = lab.run_all(notebook, seconds=60)
+    cells = lab.run_all(notebook, seconds=240)
     if folder := os.environ.get("DISTLAB_SCREENSHOTS"):
         lab.page.screenshot(path=Path(folder) / f"{notebook.replace('/', '_')}.png")
     assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
