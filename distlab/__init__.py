@@ -10,12 +10,26 @@ from distlab.course.from_lab import from_lab
 from distlab.course.hints import hint
 from distlab.course.predictions import predict
 from distlab.course.progress import progress
+from distlab.drawn import DrawnRun as Run
+from distlab.drawn import run
+from distlab.machine import machines
 from distlab.ranks.doctor import this_machine
-from distlab.ranks.launch import run
-from distlab.ranks.outcome import RankError, Run
+from distlab.ranks.outcome import RankError
 from distlab.ranks.spans import span
 
-__all__ = ["RankError", "Run", "check", "from_lab", "hint", "predict", "progress", "run", "span", "this_machine"]
+__all__ = [
+    "RankError",
+    "Run",
+    "check",
+    "from_lab",
+    "hint",
+    "machines",
+    "predict",
+    "progress",
+    "run",
+    "span",
+    "this_machine",
+]
 
 
 def _meet_the_notebook() -> None:

@@ -17,6 +17,7 @@ _REGION = re.compile(r"^(?P<indent>[ \t]*)# BEGIN SOLUTION\n(?P<body>.*?)^[ \t]*
 _RELEASED = (
     "distlab",
     "labs",
+    "docs",
     "README.md",
     "LICENSE",
     "pyproject.toml",

@@ -1,0 +1,116 @@
+"""Link and Machine: how fast ranks compute, and how fast bytes travel between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from distlab.machine.units import quantity
+
+ALL_REDUCES = ("ring", "tree", "recursive_doubling", "hierarchical")
+
+
+def _positive(thing, field: str) -> None:
+    if not getattr(thing, field) > 0:
+        raise ValueError(f"{field} must be positive, not {getattr(thing, field)!r}")
+
+
+def _not_negative(thing, field: str) -> None:
+    if not 0 <= getattr(thing, field) < math.inf:
+        raise ValueError(f"{field} must be zero or more, not {getattr(thing, field)!r}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins two ranks: ``latency_s`` seconds (α) a message, and ``bytes_per_s`` (1/β) each way at once."""
+
+    latency_s: float
+    bytes_per_s: float
+    name: str = ""
+
+    def __post_init__(self):
+        _not_negative(self, "latency_s")
+        _positive(self, "bytes_per_s")
+
+    def seconds(self, bytes: float, messages: float = 1) -> float:
+        """Seconds that ``messages`` messages of ``bytes`` bytes in all take, one after the other: α–β."""
+        return messages * self.latency_s + bytes / self.bytes_per_s
+
+    def __str__(self) -> str:
+        if self.bytes_per_s == math.inf and not self.latency_s:
+            return "free links"
+        words = f"{quantity(self.bytes_per_s, 'B/s')} + {quantity(self.latency_s, 's')}"
+        return f"{self.name} {words}" if self.name else words
+
+
+FREE_LINK = Link(0.0, math.inf, "free")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster of equal nodes, each of ``ranks_per_node`` ranks with one device and one port a rank.
+
+    ``peak_flops`` is what the data sheet says, ``achieved_flops`` what training reaches; work is charged at the
+    second. ``memory_bytes_per_s`` is for operators that only move data, ``operator_overhead_s`` for starting any.
+    Ranks 0 to ``ranks_per_node`` − 1 share node 0, and so on: ``inside`` joins ranks of a node, ``between`` those of
+    different nodes. ``all_reduce`` is the algorithm, one of ALL_REDUCES. ``source`` says where the numbers are from.
+
+    Raises ValueError naming the field that is wrong.
+    """
+
+    name: str
+    peak_flops: float
+    achieved_flops: float
+    memory_bytes_per_s: float
+    operator_overhead_s: float
+    ranks_per_node: int
+    inside: Link
+    between: Link
+    all_reduce: str = "ring"
+    source: str = ""
+
+    def __post_init__(self):
+        for field in ("peak_flops", "achieved_flops", "memory_bytes_per_s"):
+            _positive(self, field)
+        _not_negative(self, "operator_overhead_s")
+        if self.achieved_flops > self.peak_flops:
+            raise ValueError(f"achieved_flops ({self.achieved_flops:g}) is above peak_flops ({self.peak_flops:g})")
+        if isinstance(self.ranks_per_node, bool) or not isinstance(self.ranks_per_node, int) or self.ranks_per_node < 1:
+            raise ValueError(f"ranks_per_node must be a whole number of at least 1, not {self.ranks_per_node!r}")
+        if self.all_reduce not in ALL_REDUCES:
+            raise ValueError(f"all_reduce must be one of {', '.join(ALL_REDUCES)}, not {self.all_reduce!r}")
+
+    def node(self, rank: int) -> int:
+        """The node that a rank is on."""
+        return rank // self.ranks_per_node
+
+    def link(self, members: Sequence[int]) -> Link:
+        """The slowest link that ranks need to reach one another: ``between`` if they are on several nodes."""
+        return self.inside if len({self.node(rank) for rank in members}) < 2 else self.between
+
+    def with_free_links(self) -> Machine:
+        """The same machine with links that cost nothing."""
+        return replace(self, inside=FREE_LINK, between=FREE_LINK)
+
+    def flops_only(self) -> Machine:
+        """The same machine, charging FLOPs alone for work: no memory traffic, no overhead. Links stay."""
+        return replace(self, memory_bytes_per_s=math.inf, operator_overhead_s=0.0)
+
+    def describe(self, ranks: int | None = None) -> str:
+        """The machine in a line, for titles; for ``ranks`` ranks, links between nodes only if they need them."""
+        achieved, peak = quantity(self.achieved_flops, "FLOP/s"), quantity(self.peak_flops, "FLOP/s")
+        words = [f"{achieved} achieved of {peak}"]
+        words.append(f"memory {_or_free(self.memory_bytes_per_s, 'B/s', math.inf)}")
+        words.append(f"{_or_free(self.operator_overhead_s, 's', 0.0)} an operator")
+        if self.inside == self.between or ranks is not None and ranks <= self.ranks_per_node:
+            words.append(str(self.inside))
+        elif self.ranks_per_node == 1:
+            words.append(str(self.between))
+        else:
+            words.append(f"{self.inside} inside a node of {self.ranks_per_node}, {self.between} between nodes")
+        return f"{self.name} ({', '.join(words)}, {self.all_reduce.replace('_', ' ')} all-reduce)"
+
+
+def _or_free(value: float, unit: str, free: float) -> str:
+    return "free" if value == free else quantity(value, unit)

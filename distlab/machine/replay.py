@@ -1,0 +1,170 @@
+"""replay(): a recording on a machine, as a simulation by discrete events; exact, and the same everywhere.
+
+1. Work takes FLOPs / achieved rate + bytes / memory bandwidth + operators × overhead.
+2. A rank has a compute clock and, for each class of link (inside a node, between nodes), a send clock and a receive
+   clock. A send takes the sender's send clock and the receiver's receive clock, a collective both of every member. A
+   send starts no sooner than its receive is issued.
+3. Ranks advance in order of their compute clocks, ties by rank. An operation is matched when its last member issues it,
+   and takes the clocks in order of matching; of those matched at the same moment, in order of their places in their
+   ranks' histories. So how ranks are numbered decides nothing, but for two collectives that tie in this too, and for a
+   receive of any source, not recorded whose, that could take either of two sends issued at the same moment.
+4. A wait moves the compute clock to the operation's end, wherever in the history it stands. What is never waited for
+   takes its links and moves no compute clock; the timeline's notes say so.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+
+from distlab.machine.dtypes import in_dtype
+from distlab.machine.hardware import Machine
+from distlab.machine.links import Links
+from distlab.machine.operation import Entry, Operation
+from distlab.machine.program import COMPUTE, ISSUE, MARK, MEET, WAIT, compile_programs
+from distlab.machine.reasons import ReplayError, never_waited, stuck
+from distlab.machine.timeline import SpanTime, Timeline
+from distlab.recording import Recording
+
+
+def replay(recording: Recording, machine: Machine, dtype: str | None = None) -> Timeline:
+    """Returns when the recorded ranks would have done what they did on ``machine``.
+
+    ``dtype`` ("bfloat16") sends every message of floating point numbers as if its elements were of that type; work
+    stays as it was recorded. Raises ReplayError saying who waits for whom if the recording cannot finish, ValueError
+    for a dtype or a kind of message that is not known.
+    """
+    if dtype is not None:
+        recording = in_dtype(recording, dtype)
+    with _collecting_no_garbage():
+        simulation = _Simulation(recording, machine)
+        simulation.run()
+    return Timeline(
+        machine,
+        simulation.lanes,
+        simulation.operations,
+        simulation.spans,
+        end=max(simulation.ends, default=0.0),
+        notes=(*recording.notes, *never_waited(recording, simulation.programs.never_waited)),
+        as_if=recording.as_if,
+    )
+
+
+class _Simulation:
+    """The state between two steps, in lists by rank."""
+
+    def __init__(self, recording: Recording, machine: Machine):
+        ranks = range(recording.world_size)
+        self.recording = recording
+        self.links = Links(len(ranks), machine)
+        self.programs = compile_programs(recording, machine, self.links)
+        self.steps = [iter(steps) for steps in self.programs.steps]
+        self.ranks = [self.advance(rank) for rank in ranks]
+        self.ready = [(0.0, rank) for rank in ranks]
+        self.ends = [0.0 for _ in ranks]
+        self.blocked: list[Operation | None] = [None for _ in ranks]
+        self.lanes: list[list] = [[] for _ in ranks]
+        self.spans: list[list[SpanTime]] = [[] for _ in ranks]
+        self.matched: list[Operation] = []
+        self.operations: list[Operation] = []
+
+    def run(self) -> None:
+        """Lets ranks issue in order of their compute clocks until all have ended; raises ReplayError if some cannot."""
+        now, ready = 0.0, self.ready
+        while ready or self.matched:
+            if self.matched and not (ready and ready[0][0] <= now):
+                self.settle()
+            else:
+                now, rank = heappop(ready)
+                next(self.ranks[rank], None)
+        if any(self.blocked):
+            to_come = [{what for code, what in zip(steps, steps) if code == ISSUE} for steps in self.steps]
+            raise ReplayError(stuck(self.recording, self.blocked, to_come))
+
+    def advance(self, rank: int) -> Iterator[None]:
+        """Takes a rank's steps; yields before it issues, to let go first who is behind, and where it must wait.
+
+        Nearly all time goes here.
+        """
+        ready, lane, steps = self.ready, self.lanes[rank], self.steps[rank]
+        clock, now, label, spans, met = 0.0, 0.0, "", [("", 0.0)], {}
+        for what, operand in zip(steps, steps):
+            if what == ISSUE or what == MEET:
+                if clock > now:
+                    now = clock
+                    heappush(ready, (now, rank))
+                    yield
+                operation = operand if what == ISSUE else self.meet(operand, met)
+                operation.missing -= 1
+                if not operation.missing:
+                    operation.start, operation.last = now, rank
+                    self.matched.append(operation)
+                continue
+            if what == COMPUTE:
+                end, operation = clock + operand, None
+            elif what == MARK:
+                label = self.mark(rank, operand, clock, spans)
+                continue
+            else:
+                operation = operand if what == WAIT else met.pop(operand)
+                if operation.end is None:
+                    self.blocked[rank] = operation
+                    yield
+                end = operation.end
+            if end > clock:
+                lane += (clock, end, label, operation)
+                clock = end
+        self.ends[rank] = clock
+
+    def settle(self) -> None:
+        """Gives what was matched at one moment its place on the links, and lets go on who waits for it."""
+        matched, self.matched = self.matched, []
+        if len(matched) > 1:
+            matched.sort(key=Operation.turn)
+        for operation in matched:
+            if operation.kind == "send":
+                self.links.take_pair(operation)
+            else:
+                self.links.take_collective(operation)
+            for rank in operation.ranks:
+                if self.blocked[rank] is operation:
+                    self.blocked[rank] = None
+                    next(self.ranks[rank], None)
+        self.operations += matched
+
+    def meet(self, entry: Entry, met: dict[int, Operation]) -> Operation:
+        """Issues a message whose other side shows only now; ``met`` keeps the operation for its wait."""
+        rank, message, _, _ = entry
+        operation = met[message.id] = self.programs.first_come.meet(entry)
+        if message.id in self.programs.never_waited[rank]:
+            self.programs.never_waited[rank][message.id] = operation, message
+        return operation
+
+    def mark(self, rank: int, name: str, clock: float, spans: list[tuple[str, float]]) -> str:
+        """Begins a labelled stretch, or ends one (no name); returns the label that holds from here."""
+        if name:
+            spans.append((name, clock))
+        elif len(spans) > 1:
+            name, start = spans.pop()
+            self.spans[rank].append(SpanTime(rank, start, clock, name, len(spans) - 1))
+        return spans[-1][0]
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Python's collector would walk again and again through millions of things that are all kept.
+
+    At the end they join the things that are old already, so that it does not walk through them at once.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        if was_on:
+            gc.enable()

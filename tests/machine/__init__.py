@@ -1,0 +1,1 @@
+"""Machines, costs and replay."""

@@ -1,0 +1,1 @@
+"""Pictures: their texts, to the letter, and that their images are images."""
