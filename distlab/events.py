@@ -57,7 +57,7 @@ class Message(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """The rank begins to wait for the message ``id``; ``at`` names what waits where the learner's line does not.
+    """The rank begins to wait for the message ``id``.
 
     ``when`` is "now", or "backward" where a hook waits at the end of the backward pass (DDP).
     """

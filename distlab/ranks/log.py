@@ -41,7 +41,7 @@ class Log:
     def write(self, event) -> None:
         """Writes one event at once, after the compute that came before it."""
         kind = type(event)
-        if kind is not Done:
+        if kind not in (Done, Memory):
             self._write_compute()
         self._put((_NUMBERS[kind], *event))
         self._busy_since = time.monotonic() - self._started

@@ -27,8 +27,8 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.Dispatch
 _NO_TIMEOUT = timedelta(0)
 
 
-def _unseen():
-    """Hides what the backend does inside a message from the counting of compute."""
+def unseen():
+    """Hides from the counting of compute what the learner did not call: what a backend does inside a message."""
     return torch._C._ExcludeDispatchKeyGuard(_KEYS)
 
 
@@ -53,7 +53,7 @@ class WatchedGroup(dist.ProcessGroup):
     def watch(self, method: str, args: tuple, kwargs: dict):
         """Notes one operation and starts it on the real group."""
         message = self._note(method, args, kwargs)
-        with _unseen():
+        with unseen():
             work = getattr(self.real, method)(*args, **kwargs)
         return WatchedWork(work, message, self)
 
@@ -79,7 +79,7 @@ class WatchedGroup(dist.ProcessGroup):
         """A barrier that gives no Work: it has been waited for when it returns."""
         message = self._note("monitored_barrier", (), {})
         self.log.write(Wait(message.id, message.start, message.place))
-        with _unseen():
+        with unseen():
             self.real.monitored_barrier(timeout, wait_all_ranks)
         self.log.write(Done(message.id, self.log.now()))
 
@@ -133,7 +133,7 @@ class WatchedWork(dist.Work):
     def _waiting(self, wait, when: str = "now"):
         if not self._is_noted:
             self._log.write(Wait(self._message.id, self._log.now(), self._log.place(), when))
-        with _unseen():
+        with unseen():
             result = wait()
         self._note_done()
         return result

@@ -29,7 +29,7 @@ from tests.machine.recordings import built_in_all_reduce, with_links
 ROOT = Path(__file__).parents[2]
 HOSTS, RANKS_PER_HOST = 2, 2
 MBIT_PER_S = 100
-REPEATS = {1_000_000: 7, 4_000_000: 5, 16_000_000: 2}  # by bytes
+REPEATS = {1_000_000: 15, 4_000_000: 6, 16_000_000: 3}  # by bytes
 LIMIT = 60  # seconds
 # 50 µs: from memory, what TCP takes on loopback. Six such messages are 0.3% of the shortest time here.
 ETHERNET = Link(50e-6, MBIT_PER_S * 1e6 / 8, "100 Mbit/s")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab import RankError, run, span
-from distlab.events import Compute, Done, MakeGroup, Message, Span, Wait
+from distlab.events import Compute, Done, MakeGroup, Memory, Message, Span, Wait
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -324,3 +324,44 @@ def test_recordings_are_capped_and_say_so(monkeypatch):
 
     recording = recorded(many)
     assert sum(map(len, recording.ranks)) == 50 and recording.notes == ("cut after 50 events",)
+
+
+def test_memory_is_seen_by_kind_where_spans_begin_and_end():
+    def train():
+        model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        optimizer = torch.optim.Adam(model.parameters())
+        x = torch.ones(32, 64)
+        with span("forward"):
+            loss = model(x).sum()
+        with span("backward"):
+            loss.backward()
+        with span("update"):
+            optimizer.step()
+
+    memory = recorded(train, ranks=2).events(Memory, 0)
+    size = 4 * (64 * 64 + 64 + 64 * 10 + 10)
+    assert [m.parameters for m in memory] == [size] * 6
+    assert [m.gradients for m in memory] == [0, 0, 0, size, size, size]
+    assert [m.optimizer for m in memory[:5]] == [0] * 5 and 2 * size <= memory[5].optimizer <= 2 * size + 16
+    rows = 4 * 32 * 64
+    assert memory[0].other == rows and memory[1].other >= 2 * rows and memory[3].other < memory[1].other
+
+
+def test_looking_at_memory_does_not_run_a_checkpoint_again():
+    from torch.utils.checkpoint import checkpoint
+
+    def train():
+        calls = []
+        layer = nn.Linear(4, 4)
+
+        def forward(x):
+            calls.append(1)
+            return layer(x).relu()
+
+        with span("F"):
+            loss = checkpoint(forward, torch.ones(2, 4, requires_grad=True), use_reentrant=False).sum()
+        forward_calls = len(calls)
+        loss.backward()
+        return forward_calls, len(calls)
+
+    assert run(train, ranks=1).values == [(1, 2)]
