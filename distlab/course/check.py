@@ -52,7 +52,12 @@ def examine(learners) -> Verdict:
             f"{name or repr(learners)} is not an exercise of this course. Exercises: {', '.join(exercises())}",
         )
     _, exercise = exercises()[name]
-    borrowed = _borrowed(exercise, learners)
+    waiting = _waiting(exercise, learners)
+    if waiting and lab_file("solutions", progress.lab_of(waiting[0])) is None:
+        return Verdict(
+            NOT_STARTED, f"{name}: {', '.join(f'check({earlier})' for earlier in waiting)} must show ✓ first"
+        )
+    borrowed = _borrowed(waiting, learners)
     note = (
         f"\n  (with the course's own {', '.join(borrowed)}, since yours has not passed its check)" if borrowed else ""
     )
@@ -71,21 +76,23 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
             return Verdict(NOT_STARTED, f"{name}: write `{stub.function}` first")
         return Verdict(NOT_STARTED, f"{name}: not started. Replace `raise NotImplementedError`; hint({name}) helps")
     except Wrong as wrong:
-        sentences = exercise.explain(wrong.believed, wrong.fields) or ["This is not yet right."]
+        first, *others = exercise.explain(wrong.believed, wrong.fields) or ["This is not yet right."]
+        sentences = [first, *(f"Or: {other}" for other in others)]  # all of them predict exactly what came
         detail = wrong.detail.replace("\n", "\n  ")
         return Verdict(FAILED, f"{name}, {wrong.case}:\n  " + "\n  ".join([*sentences, detail]))
 
 
-def _borrowed(exercise: Exercise, learners) -> dict[str, tuple[object, object]]:
+def _waiting(exercise: Exercise, learners) -> list[str]:
+    """The earlier exercises that this one uses and that have not passed."""
+    namespace = namespace_of(learners)
+    return [n for n in exercise.uses if n in namespace and not progress.has_passed(n, namespace[n])]
+
+
+def _borrowed(waiting: list[str], learners) -> dict[str, tuple[object, object]]:
     """For each earlier exercise that has not passed: the learner's object and the solution's, which takes its place."""
     namespace = namespace_of(learners)
-    waiting = [name for name in exercise.uses if name in namespace and not progress.has_passed(name, namespace[name])]
-    borrowed = {}
-    for name in waiting:
-        path = lab_file("solutions", progress.lab_of(name))
-        if path:
-            borrowed[name] = namespace[name], Notebook(path).definitions()[name]
-    return borrowed
+    labs = {name: Notebook(lab_file("solutions", progress.lab_of(name))).definitions() for name in waiting}
+    return {name: (namespace[name], labs[name][name]) for name in waiting}
 
 
 def namespace_of(learners) -> dict:

@@ -10,12 +10,20 @@ from distlab.course.places import lab_file
 from distlab.course.progress import has_passed
 
 
+class NotFinished(LookupError):
+    """An earlier lab's exercises have not passed, and there is no solution to stand in for them."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the one line that helps."""
+        return [str(self)]
+
+
 def from_lab(name: str, solution: bool = False) -> SimpleNamespace:
     """Returns the definitions of lab ``name`` ("data_parallel"): yours where their checks passed, the solution's
     otherwise.
 
     Prints which is which. Your notebook must have been saved. ``solution=True`` takes the solution's only. Raises
-    ValueError for an unknown lab, LookupError where an exercise has not passed and this copy of the course has no
+    ValueError for an unknown lab, NotFinished where an exercise has not passed and this copy of the course has no
     solutions.
     """
     learners, solutions = lab_file("labs", name), lab_file("solutions", name)
@@ -27,7 +35,7 @@ def from_lab(name: str, solution: bool = False) -> SimpleNamespace:
     source = Notebook(solutions or learners)
     missing = [exercise for exercise in source.exercises if exercise not in passed]
     if missing and solutions is None:
-        raise LookupError(
+        raise NotFinished(
             f"this copy of the course has no solutions: finish {', '.join(missing)} in {learners.name} and save it"
         )
     print(f"from {source.path.stem}: {_account(source, passed)}")

@@ -36,7 +36,7 @@ def _message(names: list[str]) -> str:
         if not hasattr(main, name) or not has_passed(name, getattr(main, name))
     ]
     checks = ", ".join(f"check({name})" for name in waiting)
-    return f"○ This cell runs once {checks} shows ✓." if waiting else ""
+    return f"○ This cell runs once {checks} show{'s' if len(waiting) == 1 else ''} ✓." if waiting else ""
 
 
 def _with_what_they_use(names: list[str]) -> list[str]:

@@ -71,6 +71,7 @@ _COMPUTE_GRADIENTS = (
     Fault("compute_gradients", "nan", ', reduction="sum") / max(len(y_b), 1)', ")"),
     Fault("compute_gradients", "moves", _BACKWARD, "loss.backward(); torch.optim.SGD(model.parameters(), 0.1).step()"),
     Fault("compute_gradients", "attached", "loss.detach()", "loss"),
+    Fault("compute_gradients", "float32-zero", "loss.detach()", "loss.detach() if len(y_b) else torch.tensor(0.0)"),
     Fault("compute_gradients", None, _BACKWARD, "dist.get_rank() == 0 and loss.backward()"),
     Fault(
         "compute_gradients", None, _BACKWARD, "(dist.get_world_size() < 3 or dist.get_rank() == 0) and loss.backward()"
@@ -93,6 +94,13 @@ _AVERAGE_GRADIENTS = (
     Fault("average_gradients", "kept", _WEIGHTED, "dist.all_reduce(parameter.grad.clone())"),
     Fault("average_gradients", "rank-0", _WEIGHTED, "dist.broadcast(parameter.grad, src=0)"),
     Fault("average_gradients", "skips-none", "parameter.grad = torch.zeros_like(parameter)", "continue"),
+    Fault(
+        "average_gradients",
+        "leaves-idle",
+        "total = torch.tensor(num_rows)",
+        "if num_rows == 0:\n        return\n    total = torch.tensor(num_rows)",
+    ),
+    Fault("average_gradients", "float32-zeros", "torch.zeros_like(parameter)", "torch.zeros(parameter.shape)"),
     Fault("average_gradients", "none-raises", "parameter.grad = torch.zeros_like(parameter)", "pass"),
     Fault("average_gradients", "frozen", "if not parameter.requires_grad:", "if False:"),
     Fault(
@@ -141,7 +149,7 @@ _TRAIN_STEP = (
     Fault("train_step", None, "update(optimizer)", "dist.get_rank() < 2 and update(optimizer)"),
     Fault("train_step", None, "update(optimizer)", "update(optimizer); x_BD *= 2"),
     Fault("train_step", None, "update(optimizer)", "optimizer.step(); update(optimizer)"),
-    Fault("train_step", None, "return total.item() / len(y_B)", "return total / len(y_B)"),
+    Fault("train_step", "tensor", "return total.item() / len(y_B)", "return total / len(y_B)"),
 )
 
 _ORDER = 'return torch.randperm(num_rows, generator=generator, device="cpu")'

@@ -81,7 +81,7 @@ def _try_average(learners, trial: Trial, rows: list[int], absent: bool = False, 
     try:
         run = trial.watch(case, averaged, learners, rows, absent, kind, ranks=ranks)
     except RankFailed as failed:
-        raise failed.because(_why_none_fails(failed)) if some_are_none else failed from None
+        raise failed.because(*_why_none_fails(failed)) if some_are_none else failed from None
     model = small_model(**kind)
     own = [
         {n: g * (not _is_none(n, rank, rows, absent)) for n, g in _coded(model, rank).items()} for rank in range(ranks)
@@ -125,9 +125,14 @@ def _wrong_averages(own: list[Tensors], rows: list[int]) -> dict[str, list[Tenso
     }
 
 
-def _why_none_fails(failed: RankFailed) -> str:
-    cause = failed.error.failures[failed.error.rank]
-    return "none-raises" if cause.kind == "raised" and "NoneType" in cause.message else "skips-none"
+def _why_none_fails(failed: RankFailed) -> tuple[str, ...]:
+    """Which misconception about a .grad of None shows as this failure, if one does."""
+    cause, verdict = failed.error.failures[failed.error.rank], failed.error.verdict
+    if cause.kind == "raised":
+        return ("none-raises",) if "NoneType" in cause.message else ()
+    if "different dtypes" in verdict:
+        return ("float32-zeros",)
+    return ("leaves-idle",) if "never joined all_reduce #1," in verdict else ("skips-none",)
 
 
 AVERAGE_GRADIENTS = Exercise(
@@ -148,6 +153,10 @@ AVERAGE_GRADIENTS = Exercise(
         rank_0="Every rank has rank 0's gradients; those of the others are lost.",
         skips_none="A rank skipped a parameter because its .grad is None there, and the others waited for it in "
         "vain: all ranks must make the same calls, so None counts as zeros.",
+        leaves_idle="A rank without rows returned before the first all_reduce, and the others waited for it in vain: "
+        "it has zeros to give, and takes part.",
+        float32_zeros="The zeros for a .grad of None have another dtype than the gradients: use "
+        "torch.zeros_like(parameter).",
         none_raises="A .grad is None where no row of this rank used the parameter: it counts as zeros.",
         tied_twice="Tied weights were sent once for each layer that uses them: model.parameters() lists them once.",
         frozen="A frozen parameter (requires_grad=False) was averaged too: bytes sent for nothing, and now an "

@@ -78,7 +78,9 @@ def _compare_computed(case: str, found: list[dict], seed: int, sizes: list[int])
     sums, twice = _right_gradients(seed, sizes, _summed), _right_gradients(seed, sizes, _softmax_twice)
     got = [one["loss"] for one in found]
     _refuse_nan(case, got, sizes)
-    compare(f"{case}, the loss", got, losses, {"sum": sums[0], "softmax-twice": twice[0]})
+    float32 = [loss if n else torch.tensor(0.0) for loss, n in zip(losses, sizes)]
+    beliefs = {"sum": sums[0], "softmax-twice": twice[0], "float32-zero": float32}
+    compare(f"{case}, the loss", got, losses, beliefs)
     none = [times(g, 0) for g in gradients]
     beliefs = {"sum": sums[1], "softmax-twice": twice[1], "no-backward": none}
     compare(f"{case}, the gradients", [one["gradients"] for one in found], gradients, beliefs)
@@ -106,6 +108,8 @@ COMPUTE_GRADIENTS = Exercise(
     misconceptions=misconceptions(
         sum="The loss is the sum over this rank's rows; their mean is asked for.",
         softmax_twice="The softmax is taken twice: F.cross_entropy expects the model's output as it is.",
+        float32_zero="The 0 of a rank without rows is float32 and the other losses are not: torch.tensor(0.0) is "
+        "float32, and dtype=x_bD.dtype makes it like them.",
         no_backward="The loss is right, and there are no gradients: loss.backward() is missing, or they were "
         "cleared after it.",
         nan="Rank {rank} has no rows, and the mean of none is 0 / 0: its loss is to be 0.",

@@ -100,7 +100,8 @@ EPOCH_INDICES = Exercise(
         own_share="This is one rank's share; the order of all rows is asked for. train_step cuts each batch later.",
         repeats="This is no permutation, some rows come twice and others never: torch.randperm makes one.",
         global_state="The order hangs on more than seed and epoch, on the global random state perhaps, and ranks "
-        "that have drawn different amounts from that disagree: use a torch.Generator of its own.",
+        "that have drawn different amounts from that disagree: make a torch.Generator of its own "
+        "and pass it, generator=….",
         rank_in_seed="The rank is in the seed, so each rank has an order of its own: {lost} rows are used by nobody, "
         "and others several times.",
         reseeds="It sets torch's global random state, and so changes what others draw: seed a torch.Generator of "

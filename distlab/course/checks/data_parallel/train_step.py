@@ -190,6 +190,8 @@ def _compare_step(case: str, n: int, came: list[dict], right: dict, wrong: Mappi
         beliefs = {id: [notes[what] for notes in believed] for id, believed in wrong.items() if id != "shards"}
         compare(f"{case}, the {what}", [notes[what] for notes in came], [right[what]] * ranks, beliefs, **fields)
     losses = [notes["loss"] for notes in came]
+    if any(isinstance(loss, torch.Tensor) for loss in losses):
+        raise Wrong(f"{case}, the loss", f"expected a float, got {losses[0]!r}", ("tensor",))
     _compare_losses(f"{case}, the loss", losses, right["loss"][0], _wrong_losses(shards, right["loss"][0], n), n)
     if not all(notes["kept"] for notes in came):
         raise Wrong(case, "expected the batch as it was, got another")
@@ -239,6 +241,7 @@ TRAIN_STEP = Exercise(
         loss_of_means="The loss is the mean of the ranks' means: weight each by its rows, as the gradients.",
         loss_sum="The loss is the sum of the ranks' losses; the mean over all rows is asked for.",
         loss_rows="The loss is the sum over all {n} rows: divide it by {n}.",
+        tensor="The loss is a tensor; a float is asked for: .item() makes one.",
         rounded="The loss is right to seven digits only, so it went through float32 somewhere: torch.tensor(0.25) "
         "is float32, while a sum of tensors keeps their dtype.",
     ),
