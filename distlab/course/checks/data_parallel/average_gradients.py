@@ -128,10 +128,12 @@ def _wrong_averages(own: list[Tensors], rows: list[int]) -> dict[str, list[Tenso
 def _why_none_fails(failed: RankFailed) -> tuple[str, ...]:
     """Which misconception about a .grad of None shows as this failure, if one does."""
     cause, verdict = failed.error.failures[failed.error.rank], failed.error.verdict
-    if cause.kind == "raised":
-        return ("none-raises",) if "NoneType" in cause.message else ()
-    if "different dtypes" in verdict:
+    if cause.kind == "raised" and "NoneType" in cause.message:
+        return ("none-raises",)
+    if "different dtypes" in verdict or "dtype" in cause.message:
         return ("float32-zeros",)
+    if cause.kind == "raised":
+        return ()
     return ("leaves-idle",) if "never joined all_reduce #1," in verdict else ("skips-none",)
 
 
