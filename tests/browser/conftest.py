@@ -26,9 +26,10 @@ class Lab:
         self.folder, self.url, self.page = folder, url, page
 
     def open(self, notebook: str) -> None:
-        """Opens a notebook and waits for its kernel."""
+        """Opens a notebook in a workspace of its own, where no other is open, and waits for its kernel."""
         address, _, query = self.url.partition("?")
-        self.page.goto(f"{address.rstrip('/')}/tree/{notebook}?{query}")
+        workspace = notebook.replace("/", "-").removesuffix(".ipynb")
+        self.page.goto(f"{address.rstrip('/')}/workspaces/{workspace}/tree/{notebook}?{query}")
         self.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell", timeout=60_000)
         self.page.wait_for_selector(".jp-StatusBar-TextItem:has-text('| Idle')", timeout=60_000)
 
@@ -36,6 +37,10 @@ class Lab:
         """Chooses Run All Cells, waits until the last cell has run, saves, and returns the code cells as saved."""
         self.page.click(".lm-MenuBar-itemLabel:text-is('Run')")
         self.page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
+        self.page.wait_for_timeout(1500)
+        ask = self.page.locator(".jp-Dialog button:has-text('Select')")
+        if ask.count():  # JupyterLab asks for a kernel if it was not quite ready
+            ask.first.click()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(1)

@@ -61,7 +61,7 @@ def test_spawned_ranks_end_with_the_notebook(tmp_path):
     process.kill()
     process.wait()
     process.stdout.close()
-    _, alive = psutil.wait_procs(ranks, timeout=20)
+    _, alive = psutil.wait_procs(ranks, timeout=60)
     assert not alive
 
 

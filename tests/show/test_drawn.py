@@ -30,8 +30,9 @@ def test_a_run_draws_itself_on_both_clocks():
     assert "this computer, measured" in str(drawn.timeline("measured"))
     assert str(drawn.traffic()).splitlines()[-1] == "every rank sends 40 kB"
     assert str(drawn.bytes_by_kind()).splitlines()[-1].split() == ["rank", "1", "1", "×", "40", "kB"]
+    assert str(drawn.memory()).startswith("bytes held on each rank")
     with pytest.raises(ValueError, match="no memory in it"):
-        drawn.memory()
+        run(step, ranks=1, record="messages").memory()
 
 
 def test_a_run_that_was_not_recorded_says_that_there_is_nothing_to_draw():
