@@ -10,7 +10,6 @@ import torch.distributed as dist
 from distlab.course.checks.collectives import rings
 from distlab.course.checks.collectives.coding import coded, coded_sum, compare_coded, plain
 from distlab.course.checks.collectives.traffic import (
-    all_waited_for,
     check_ring,
     keeping_sends,
     numbered,
@@ -55,12 +54,10 @@ def _try(learners: Callable, trial: Trial, ranks: int, shapes: Shapes) -> None:
     cases = [f"{on} and a tensor of shape {shape}" for shape in shapes]
     run = watch(trial, RING_ALL_REDUCE.misconceptions, on, all_reduce, learners, shapes, trial.seed, ranks=ranks)
     coded_sums, plain_sums = zip(*run.values)
-    traffics = traffic_by_case(run.recording, [torch.Size(shape).numel() for shape in shapes])
-    for case, traffic in zip(cases, traffics):  # before the values, which may be anything then
-        all_waited_for(case, traffic)
     for case, shape, got in zip(cases, shapes, zip(*coded_sums)):
         _compare(case, got, shape)
-    for case, shape, traffic in zip(cases, shapes, traffics):
+    lengths = [torch.Size(shape).numel() for shape in shapes]
+    for case, shape, traffic in zip(cases, shapes, traffic_by_case(run.recording, lengths)):
         if len(shape) > 1 and max(traffic.sizes(), default=0) > traffic.chunk:
             detail = f"expected messages of at most {traffic.chunk} bytes, got {max(traffic.sizes())}"
             raise Wrong(case, detail, ("rows",), shape=shape)
