@@ -35,9 +35,8 @@ class Way:
             return statistics.median(a / b for a, b in zip(mine, others, strict=True))
 
         wall, cpu, best = ratio(self.wall, plain.wall), ratio(self.cpu, plain.cpu), min(self.wall) / min(plain.wall)
-        return (
-            f"{wall:.3f} × turn by turn, {best:.3f} × at best (aim: at most {self.aim:.2f}), {cpu:.3f} × the CPU time"
-        )
+        aim = f"aim: at most {self.aim:.2f}"
+        return f"{wall:.2f} × turn by turn, {best:.2f} × at best ({aim}), {cpu:.2f} × the CPU time"
 
 
 def measure():
