@@ -61,6 +61,9 @@ class WatchedGroup(dist.ProcessGroup):
         fields = READINGS[method](self.real.size(), *args, **kwargs)
         channel = (fields["kind"], fields.get("peer"), fields.get("tag")) if "tag" in fields else "collective"
         self._sequence[channel] += 1
+        if method in ("send", "recv") and not 0 <= fields["peer"] < self.real.size():
+            most = self.real.size() - 1
+            raise ValueError(f"{method} expects a rank of the group, from 0 to {most}, got {fields['peer']}")
         for name in ("peer", "root"):
             if fields.get(name) not in (None, ANY_SOURCE):
                 fields[name] = self.members[fields[name]]

@@ -281,6 +281,16 @@ def test_a_hang_behind_a_receive_from_anyone_is_named():
         run(race, ranks=3, timeout=20)
 
 
+def test_a_peer_that_does_not_exist_is_named():
+    def off_by_one():
+        dist.recv(torch.ones(1), src=rank() - 1)
+
+    with pytest.raises(
+        RankError, match="rank 0 raised ValueError: recv expects a rank of the group, from 0 to 2, got -1"
+    ):
+        run(off_by_one, ranks=3, timeout=20)
+
+
 def random_program(seed: int):
     """A correct program of collectives, sub-groups, sends with tags, and async operations, the same on every rank."""
     choose = random.Random(seed)
