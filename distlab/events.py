@@ -35,7 +35,8 @@ class Message(NamedTuple):
     ``shape`` and ``dtype`` are those of what this rank puts in; ``elements`` and ``bytes`` are the size S by which a
     collective's cost is computed: the whole array, so for all-gather what comes out and for reduce-scatter what goes
     in. ``peer`` and ``root`` are ranks of the whole run, or None; ``parts`` are the elements that go to each member
-    where the sizes may differ (all-to-all), else (). ``is_async`` says that the learner got a Work to wait for.
+    where the sizes may differ (all-to-all), else (). ``is_async`` says of a collective that the learner got a Work to
+    wait for.
     """
 
     id: int
