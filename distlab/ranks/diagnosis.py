@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distlab.events import ANY_SOURCE, Done, Exit, MakeGroup, Message, Wait
-from distlab.ranks.words import channel_words, collective_words, cycle_words, gone_words, group_words, pair_words
+from distlab.ranks.words import (
+    channel_words,
+    collective_words,
+    cycle_words,
+    gone_words,
+    group_words,
+    is_like,
+    pair_words,
+)
 
 
 @dataclass
@@ -52,7 +60,8 @@ class Diagnosis:
         self._matched: set[tuple[int, int]] = set()
         self._guessed: dict[tuple[int, int], tuple[int, Message]] = {}
         self._misfit: Misfit | None = None
-        self.left_early = False
+        self._ended: dict[tuple[int, int], float] = {}
+        self._left_early = False
 
     # what comes in
 
@@ -72,7 +81,8 @@ class Diagnosis:
         elif isinstance(event, Done):
             if event.source is not None:
                 self._correct_guess(rank, state.messages.get(event.id), event.source)
-            self.left_early |= (rank, event.id) not in self._matched
+            if (rank, event.id) not in self._matched:
+                self._ended[rank, event.id] = event.end
             state.messages.pop(event.id, None)
             state.waits_for = None
         elif isinstance(event, MakeGroup):
@@ -109,11 +119,18 @@ class Diagnosis:
         joined = self._joined[key]
         joined[rank] = message
         members = len(self._members[message.group])
-        if len(joined) > 1 and collective_words(joined):
+        if not is_like(message, next(iter(joined.values()))) and collective_words(joined):
             self._complain(Misfit(lambda: collective_words(joined), joined, members))
         if len(joined) == members:
-            self._matched |= {(member, theirs.id) for member, theirs in joined.items()}
+            self._match(joined)
             del self._joined[key]
+
+    def _match(self, parts: Mapping[int, Message]) -> None:
+        """Notes that all have joined an operation, and whether one had left it by then: logs are read rank by rank."""
+        last = max(message.start for message in parts.values())
+        for rank, message in parts.items():
+            self._matched.add((rank, message.id))
+            self._left_early |= self._ended.pop((rank, message.id), last) < last
 
     def _match_pair(self, rank: int, message: Message) -> None:
         partner = self._open_partner(rank, message)
@@ -122,8 +139,8 @@ class Diagnosis:
             self._channels[message.kind, message.group, source, target, message.tag].append((rank, message))
             return
         other, theirs = partner
-        self._matched |= {(rank, message.id), (other, theirs.id)}
         pair = {rank: message, other: theirs}
+        self._match(pair)
         if ANY_SOURCE in (message.peer, theirs.peer):
             receiver = rank if message.peer == ANY_SOURCE else other
             self._guessed[receiver, pair[receiver].id] = sum(pair) - receiver, pair[sum(pair) - receiver]
@@ -155,6 +172,11 @@ class Diagnosis:
         return next((self._channels[key].popleft() for key in keys if self._channels[key]), None)
 
     # what it means
+
+    @property
+    def left_early(self) -> bool:
+        """Whether a rank was done with an operation before all had joined it."""
+        return self._left_early or bool(self._ended)
 
     def waiting(self, rank: int) -> Message | MakeGroup | None:
         """What a rank waits for, if it does."""

@@ -58,9 +58,11 @@ class Listener:
             self._notes.append(text)
 
     def _take_event(self, rank: int, event) -> None:
-        if isinstance(event, Message | MakeGroup):
-            event = event._replace(group=self._group_numbers[rank][event.group])
-        if isinstance(event, _HAVE_PLACE):
+        kind = type(event)
+        if kind is Message or kind is MakeGroup:
+            group, place = self._group_numbers[rank][event.group], self._frame_numbers[rank][event.place]
+            event = event._replace(group=group, place=place)
+        elif kind is Wait or kind is Span:
             event = event._replace(place=self._frame_numbers[rank][event.place])
         self._diagnosis.learn(rank, event)
         self._num_events += 1

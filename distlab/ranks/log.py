@@ -41,16 +41,17 @@ class Log:
     def write(self, event) -> None:
         """Writes one event at once, after the compute that came before it."""
         kind = type(event)
-        if kind not in (Done, Memory):
-            self._write_compute()
-        self._put((_NUMBERS[kind], *event))
+        before = b"" if kind is Done or kind is Memory else self._compute()
+        os.write(self._file, before + _framed((_NUMBERS[kind], *event)))
         self._busy_since = time.monotonic() - self._started
 
-    def _write_compute(self) -> None:
+    def _compute(self) -> bytes:
+        """What ran since the last event, as a record; nothing if it was short and no operator."""
         now = time.monotonic() - self._started
         flops, bytes, operators = self.counter.take() if self.counter else (0.0, 0.0, 0)
-        if operators or now - self._busy_since > _SHORT:
-            self._put((_NUMBERS[Compute], flops, bytes, operators, self._busy_since, now, 0))
+        if not operators and now - self._busy_since <= _SHORT:
+            return b""
+        return _framed((_NUMBERS[Compute], flops, bytes, operators, self._busy_since, now, 0))
 
     def next_id(self) -> int:
         """A number for the next message, unique on this rank."""
@@ -76,8 +77,7 @@ class Log:
         self._kept.pop(id, None)
 
     def _put(self, record: tuple) -> None:
-        data = marshal.dumps(record)
-        os.write(self._file, _LENGTH.pack(len(data)) + data)
+        os.write(self._file, _framed(record))
 
     def place(self) -> int:
         """The learner's line that is running now, as a number; 0 if there is none."""
@@ -98,6 +98,11 @@ class Log:
             number = self._places[code, line] = len(self._places) + 1
             self._put((_PLACE, number, code.co_filename, line, code.co_name))
         return number
+
+
+def _framed(record: tuple) -> bytes:
+    data = marshal.dumps(record)
+    return _LENGTH.pack(len(data)) + data
 
 
 class NoLog:

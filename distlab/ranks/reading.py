@@ -6,12 +6,15 @@ group. Method names differ between releases of torch: all known ones stand here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch.distributed import ReduceOp
 
 from distlab.events import ANY_SOURCE
+
+_REDUCE_OPS = (ReduceOp, ReduceOp.RedOpType)
 
 
 def _flat(tensors) -> list[torch.Tensor]:
@@ -28,7 +31,7 @@ def _fields(kind: str, mine, size=None, times: int = 1, options: Iterable = (), 
     fields = {
         "kind": kind,
         "shape": tuple(mine[0].shape) if len(mine) == 1 else (sum(tensor.numel() for tensor in mine),),
-        "dtype": str(mine[0].dtype).removeprefix("torch.") if mine else "",
+        "dtype": _name_of_dtype(mine[0].dtype) if mine else "",
         "elements": elements,
         "bytes": elements * width,
     }
@@ -39,20 +42,32 @@ def _options(options: Iterable) -> dict:
     """Root, reduce op and asynchrony, from an options object or from plain arguments."""
     fields = {}
     for option in options:
-        if isinstance(option, ReduceOp | ReduceOp.RedOpType):
+        if isinstance(option, _REDUCE_OPS):
             fields["reduce_op"] = _name(option)
-        if hasattr(option, "rootRank"):
-            fields["root"] = option.rootRank
-        if hasattr(option, "reduceOp"):
-            fields["reduce_op"] = _name(option.reduceOp)
-        if hasattr(option, "asyncOp"):
-            fields["is_async"] = bool(option.asyncOp)
+        for name, key in _known_names(type(option)):
+            value = getattr(option, name)
+            fields[key] = _name(value) if key == "reduce_op" else value
     return fields
 
 
+@functools.cache
+def _known_names(kind: type) -> list[tuple[str, str]]:
+    names = {"rootRank": "root", "reduceOp": "reduce_op", "asyncOp": "is_async"}
+    return [(name, key) for name, key in names.items() if hasattr(kind, name)]
+
+
 def _name(reduce_op) -> str:
-    kind = getattr(reduce_op, "op", reduce_op)
+    return _name_of_kind(getattr(reduce_op, "op", reduce_op))
+
+
+@functools.cache
+def _name_of_kind(kind: ReduceOp.RedOpType) -> str:
     return kind.name.lower()
+
+
+@functools.cache
+def _name_of_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _all_reduce(size: int, tensors, *options, **named) -> dict:
