@@ -56,14 +56,15 @@ class Links:
     def take_pair(self, pair: Operation) -> None:
         """Gives a send and its receive, matched at their ``start``, their start on the link and their end."""
         source, target = pair.ranks
-        (which,) = pair.classes
+        which = pair.classes[0]
         sending, receiving = self._sending[which], self._receiving[which]
-        before, other = sending[source], receiving[target]
+        before, other, start = sending[source], receiving[target], pair.start
         if other.end > before.end:
             before = other
-        if before.end > pair.start:
-            pair.start, pair.after = before.end, before
-        pair.end = pair.start + pair.seconds
+        if before.end > start:
+            pair.start = start = before.end
+            pair.after = before
+        pair.end = start + pair.seconds
         sending[source] = receiving[target] = pair
 
     def take_collective(self, collective: Operation) -> None:

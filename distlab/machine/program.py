@@ -17,9 +17,9 @@ from distlab.machine.operation import Entry, Operation
 from distlab.machine.reasons import ReplayError
 from distlab.recording import Recording
 
-# COMPUTE has seconds, ISSUE and WAIT an operation, MARK a span's name. Where only the simulation shows which operation
-# that is, MEET has an Entry and AWAIT a message's id.
-COMPUTE, ISSUE, WAIT, MARK, MEET, AWAIT = range(6)
+# COMPUTE has seconds, MARK a span's name, WAIT and ISSUE an operation. Where only the simulation shows which operation
+# that is, AWAIT has a message's id and MEET an Entry.
+COMPUTE, MARK, WAIT, AWAIT, ISSUE, MEET = range(6)
 
 
 @dataclass

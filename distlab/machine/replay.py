@@ -23,7 +23,7 @@ from distlab.machine.dtypes import in_dtype
 from distlab.machine.hardware import Machine
 from distlab.machine.links import Links
 from distlab.machine.operation import Entry, Operation
-from distlab.machine.program import COMPUTE, ISSUE, MARK, MEET, WAIT, compile_programs
+from distlab.machine.program import COMPUTE, ISSUE, WAIT, compile_programs
 from distlab.machine.reasons import ReplayError, never_waited, stuck
 from distlab.machine.timeline import SpanTime, Timeline
 from distlab.recording import Recording
@@ -72,13 +72,13 @@ class _Simulation:
 
     def run(self) -> None:
         """Lets ranks issue in order of their compute clocks until all have ended; raises ReplayError if some cannot."""
-        now, ready = 0.0, self.ready
-        while ready or self.matched:
-            if self.matched and not (ready and ready[0][0] <= now):
+        now, ready, matched, ranks = 0.0, self.ready, self.matched, self.ranks
+        while ready or matched:
+            if matched and not (ready and ready[0][0] <= now):
                 self.settle()
             else:
                 now, rank = heappop(ready)
-                next(self.ranks[rank], None)
+                next(ranks[rank], None)
         if any(self.blocked):
             to_come = [{what for code, what in zip(steps, steps) if code == ISSUE} for steps in self.steps]
             raise ReplayError(stuck(self.recording, self.blocked, to_come))
@@ -88,10 +88,10 @@ class _Simulation:
 
         Nearly all time goes here.
         """
-        ready, lane, steps = self.ready, self.lanes[rank], self.steps[rank]
+        ready, matched, lane, steps = self.ready, self.matched, self.lanes[rank], self.steps[rank]
         clock, now, label, spans, met = 0.0, 0.0, "", [("", 0.0)], {}
         for what, operand in zip(steps, steps):
-            if what == ISSUE or what == MEET:
+            if what >= ISSUE:
                 if clock > now:
                     now = clock
                     heappush(ready, (now, rank))
@@ -100,19 +100,20 @@ class _Simulation:
                 operation.missing -= 1
                 if not operation.missing:
                     operation.start, operation.last = now, rank
-                    self.matched.append(operation)
+                    matched.append(operation)
                 continue
-            if what == COMPUTE:
-                end, operation = clock + operand, None
-            elif what == MARK:
-                label = self.mark(rank, operand, clock, spans)
-                continue
-            else:
+            if what >= WAIT:
                 operation = operand if what == WAIT else met.pop(operand)
-                if operation.end is None:
+                end = operation.end
+                if end is None:
                     self.blocked[rank] = operation
                     yield
-                end = operation.end
+                    end = operation.end
+            elif what == COMPUTE:
+                end, operation = clock + operand, None
+            else:
+                label = self.mark(rank, operand, clock, spans)
+                continue
             if end > clock:
                 lane += (clock, end, label, operation)
                 clock = end
@@ -120,18 +121,20 @@ class _Simulation:
 
     def settle(self) -> None:
         """Gives what was matched at one moment its place on the links, and lets go on who waits for it."""
-        matched, self.matched = self.matched, []
-        if len(matched) > 1:
-            matched.sort(key=Operation.turn)
+        blocked, ranks, links = self.blocked, self.ranks, self.links
+        if len(self.matched) > 1:
+            self.matched.sort(key=Operation.turn)
+        matched = self.matched[:]
+        self.matched.clear()
         for operation in matched:
             if operation.kind == "send":
-                self.links.take_pair(operation)
+                links.take_pair(operation)
             else:
-                self.links.take_collective(operation)
+                links.take_collective(operation)
             for rank in operation.ranks:
-                if self.blocked[rank] is operation:
-                    self.blocked[rank] = None
-                    next(self.ranks[rank], None)
+                if blocked[rank] is operation:
+                    blocked[rank] = None
+                    next(ranks[rank], None)
         self.operations += matched
 
     def meet(self, entry: Entry, met: dict[int, Operation]) -> Operation:
