@@ -60,7 +60,9 @@ class Message(NamedTuple):
 class Wait(NamedTuple):
     """The rank begins to wait for the message ``id``.
 
-    ``when`` is "now", or "backward" where a hook waits at the end of the backward pass (DDP).
+    ``when`` is "now", or "backward" where it waits at the end of the backward pass (DDP by a hook, FSDP for its
+    reduce-scatters). FSDP has a GPU's stream of its own wait for those as soon as they are issued, which a CPU can only
+    do itself: "stream" is that wait, which replay passes over, and "backward" follows it without a Done.
     """
 
     id: int

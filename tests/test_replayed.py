@@ -89,3 +89,24 @@ def test_ddp_in_one_bucket_exposes_all_of_its_all_reduce_and_in_many_less():
     assert one.exposed == pytest.approx([cost_of_one[0]] * 4) and one.hidden == pytest.approx([0] * 4, abs=1e-12)
     assert [e + h for e, h in zip(many.exposed, many.hidden)] == pytest.approx([sum(costs)] * 4)
     assert many.exposed[0] < one.exposed[0] and many.exposed[0] >= costs[-1] * (1 - 1e-9)
+
+
+def fsdp_backward() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = mlp(64, 64, 64, 64, 10)
+    for layer in model[:-1:2]:
+        fully_shard(layer)
+    fully_shard(model)
+    model(torch.ones(32, 64)).sum().backward()
+
+
+def test_fsdp_hides_its_reduce_scatters_as_its_streams_would():
+    recording = run(fsdp_backward, ranks=4).recording
+    at_once = [
+        [e._replace(when="now") if getattr(e, "when", "") == "stream" else e for e in history]
+        for history in recording.ranks
+    ]
+    hidden, exposed = replay(recording, FLOPS_ONLY), replay(replace(recording, ranks=at_once), FLOPS_ONLY)
+    assert hidden.wall < exposed.wall
+    assert sum(exposed.hidden) < 1e-9 * exposed.wall < sum(hidden.hidden)

@@ -73,6 +73,8 @@ class _Compiler:
                 steps += (ISSUE, operation) if operation is not None else (MEET, entry)
                 left[event.id] = operation, event
             elif kind is Wait:
+                if event.when == "stream":
+                    continue
                 operation, message = left.pop(event.id, None) or self.waited_before(rank, event)
                 if message is not None:
                     steps += (WAIT, operation) if operation is not None else (AWAIT, event.id)

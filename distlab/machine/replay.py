@@ -8,8 +8,9 @@
    and takes the clocks in order of matching; of those matched at the same moment, in order of their places in their
    ranks' histories. So how ranks are numbered decides nothing, but for two collectives that tie in this too, and for a
    receive of any source, not recorded whose, that could take either of two sends issued at the same moment.
-4. A wait moves the compute clock to the operation's end, wherever in the history it stands. What is never waited for
-   takes its links and moves no compute clock; the timeline's notes say so.
+4. A wait moves the compute clock to the operation's end, wherever in the history it stands, but for that of a stream
+   (FSDP's, which waits again at the end of the backward pass). What is never waited for takes its links and moves no
+   compute clock; the timeline's notes say so.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ class Diagnosis:
         elif isinstance(event, Done):
             if event.source is not None:
                 self._correct_guess(rank, state.messages.get(event.id), event.source)
-            if (rank, event.id) not in self._matched:
+            if (rank, event.id) in self._matched:
+                self._matched.discard((rank, event.id))
+            else:
                 self._ended[rank, event.id] = event.end
             state.messages.pop(event.id, None)
             state.waits_for = None

@@ -131,7 +131,14 @@ class WatchedWork(dist.Work):
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Waits for the operation, and notes that this rank does."""
-        return self._waiting(lambda: self._real.wait(timeout) if timeout != _NO_TIMEOUT else self._real.wait())
+        when = "now"
+        if self._message.kind == "reduce_scatter" and _in_fsdps_backward():
+            when = "stream"
+            torch.autograd.Variable._execution_engine.queue_callback(self._note_wait_of_backward)
+        return self._waiting(lambda: self._real.wait(timeout) if timeout != _NO_TIMEOUT else self._real.wait(), when)
+
+    def _note_wait_of_backward(self) -> None:
+        self._log.write(Wait(self._message.id, self._log.now(), self._message.place, "backward"))
 
     def _waiting(self, wait, when: str = "now"):
         if not self._is_noted:
@@ -187,6 +194,16 @@ class WatchedWork(dist.Work):
 
     def _source_rank(self) -> int:
         return self._real._source_rank()
+
+
+def _in_fsdps_backward() -> bool:
+    """Whether it is FSDP that calls, from a hook of the backward pass."""
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    frame = sys._getframe(2)
+    while frame and not frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp."):
+        frame = frame.f_back
+    return frame is not None
 
 
 class _WatchedFuture(torch.futures.Future):
