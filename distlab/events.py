@@ -6,7 +6,7 @@ recording that was written by hand both may be left out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 P2P = frozenset({"send", "recv"})
 ANY_SOURCE = -1
@@ -79,6 +79,13 @@ class Done(NamedTuple):
     source: int | None = None
 
 
+class Drop(NamedTuple):
+    """The Work of the send or receive ``id`` was thrown away before anybody waited for it: the message may be lost."""
+
+    id: int
+    time: float = 0.0
+
+
 class Span(NamedTuple):
     """A stretch that the learner named begins (``name``) or ends (``name`` is "").
 
@@ -117,5 +124,5 @@ class Exit(NamedTuple):
     time: float = 0.0
 
 
-Event = Compute | Message | Wait | Done | Span | Memory | MakeGroup | Exit
-KINDS: dict[str, type] = {kind.__name__: kind for kind in (Compute, Message, Wait, Done, Span, Memory, MakeGroup, Exit)}
+Event = Compute | Message | Wait | Done | Drop | Span | Memory | MakeGroup | Exit
+KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import NamedTuple, get_args, get_origin, get_type_hints
 
-from distlab.events import KINDS, Compute, Done, Event, Message, Span, Wait
+from distlab.events import KINDS, Compute, Done, Drop, Event, Message, Span, Wait
 
 _FORMAT = "distlab recording 1"
 _FIELDS = {kind: tuple(get_type_hints(kind).items()) for kind in KINDS.values()}
@@ -122,7 +122,7 @@ class Recording:
                     raise RecordingError(f"rank {rank}, event {number} ({type(event).__name__}): {wrong}")
 
     def _contradiction(self, rank: int, event: Event, issued: set[int]) -> str:
-        if isinstance(event, Wait | Done) and event.id not in issued:
+        if isinstance(event, Wait | Done | Drop) and event.id not in issued:
             return f"no message {event.id} was issued before it"
         if not isinstance(event, Message):
             return ""

@@ -11,11 +11,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from distlab.events import ANY_SOURCE, Done, Exit, MakeGroup, Message, Wait
+from distlab.events import ANY_SOURCE, P2P, Done, Drop, Exit, MakeGroup, Message, Wait
 from distlab.ranks.words import (
     channel_words,
     collective_words,
     cycle_words,
+    dropped_words,
     gone_words,
     group_words,
     is_like,
@@ -39,9 +40,11 @@ class Misfit:
 
 @dataclass
 class _Rank:
-    """What is known of one rank: its unfinished messages, the one it waits for, the group it is making, how it left."""
+    """What is known of one rank: its unfinished messages, which of their Works it dropped, the one it waits for, the
+    group it is making, how it left."""
 
     messages: dict[int, Message] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
     waits_for: Message | MakeGroup | None = None
     left: str = ""
 
@@ -57,7 +60,7 @@ class Diagnosis:
         self._joined: dict[tuple[int, int], dict[int, Message]] = defaultdict(dict)
         self._making: dict[int, set[int]] = defaultdict(set)
         self._channels: dict[tuple, deque] = defaultdict(deque)
-        self._matched: set[tuple[int, int]] = set()
+        self._matched: dict[tuple[int, int], tuple[int, int]] = {}  # with the other side, of a send or receive
         self._guessed: dict[tuple[int, int], tuple[int, Message]] = {}
         self._misfit: Misfit | None = None
         self._ended: dict[tuple[int, int], float] = {}
@@ -81,12 +84,12 @@ class Diagnosis:
         elif isinstance(event, Done):
             if event.source is not None:
                 self._correct_guess(rank, state.messages.get(event.id), event.source)
-            if (rank, event.id) in self._matched:
-                self._matched.discard((rank, event.id))
-            else:
+            if self._matched.pop((rank, event.id), None) is None:
                 self._ended[rank, event.id] = event.end
             state.messages.pop(event.id, None)
             state.waits_for = None
+        elif isinstance(event, Drop):
+            state.dropped.add(event.id)
         elif isinstance(event, MakeGroup):
             self._match_group(rank, event)
             state.waits_for = None if event.is_made else event
@@ -131,7 +134,7 @@ class Diagnosis:
         """Notes that all have joined an operation, and whether one had left it by then: logs are read rank by rank."""
         last = max(message.start for message in parts.values())
         for rank, message in parts.items():
-            self._matched.add((rank, message.id))
+            self._matched[rank, message.id] = next(((o, m.id) for o, m in parts.items() if o != rank), (rank, 0))
             self._left_early |= self._ended.pop((rank, message.id), last) < last
 
     def _match_pair(self, rank: int, message: Message) -> None:
@@ -159,7 +162,7 @@ class Diagnosis:
         source = self._members[receive.group][group_rank]
         if source == guessed:
             return
-        self._matched.discard((guessed, theirs.id))
+        self._matched.pop((guessed, theirs.id), None)
         self._channels["send", receive.group, guessed, rank, receive.tag].appendleft((guessed, theirs))
         self._match_pair(rank, receive._replace(peer=source))
 
@@ -196,7 +199,15 @@ class Diagnosis:
         wanted = self._ranks[rank].waits_for
         if isinstance(wanted, MakeGroup):
             return bool(self._missing(rank))
-        return wanted is not None and (rank, wanted.id) not in self._matched
+        return wanted is not None and ((rank, wanted.id) not in self._matched or bool(self._dropper(rank)))
+
+    def _dropper(self, rank: int) -> tuple[int, ...]:
+        """Who dropped the Work of the other side of the send or receive that a rank waits for; nobody, or one."""
+        wanted = self._ranks[rank].waits_for
+        if isinstance(wanted, MakeGroup) or wanted.kind not in P2P or (rank, wanted.id) not in self._matched:
+            return ()
+        other, id = self._matched[rank, wanted.id]
+        return (other,) if id in self._ranks[other].dropped else ()
 
     def _missing(self, rank: int) -> set[int]:
         """The partners that have not joined what a rank waits for; for a receive from any source, all that might
@@ -211,6 +222,8 @@ class Diagnosis:
     def _is_held(self, rank: int, stuck: set[int]) -> bool:
         """Whether only ranks that are stuck or gone could free this one."""
         wanted, missing = self._ranks[rank].waits_for, self._missing(rank)
+        if self._dropper(rank):
+            return True
         lost = {other for other in missing if other in stuck or self._ranks[other].left}
         return lost == missing if getattr(wanted, "peer", None) == ANY_SOURCE else bool(lost)
 
@@ -219,10 +232,18 @@ class Diagnosis:
         return self._misfit
 
     def verdict(self, stuck: tuple[int, ...]) -> str:
-        """Says why the ranks ``stuck`` can never go on: they miss each other, a partner left, or they form a circle."""
+        """Says why the ranks ``stuck`` can never go on: a Work was dropped, they miss each other, a partner left, or
+        they form a circle."""
         waits = {rank: self._ranks[rank].waits_for for rank in stuck}
         left = {rank: state.left for rank, state in enumerate(self._ranks) if state.left}
-        return channel_words(waits, left) or self._gone(waits, left) or cycle_words(waits, self._missing)
+        words = self._dropped(waits) or channel_words(waits, left) or self._gone(waits, left)
+        return words or cycle_words(waits, self._missing)
+
+    def _dropped(self, waits: dict[int, Message | MakeGroup]) -> str:
+        for rank, wanted in waits.items():
+            for other in self._dropper(rank):
+                return dropped_words(other, self._ranks[other].left, rank, wanted)
+        return ""
 
     def _gone(self, waits: dict[int, Message | MakeGroup], left: dict[int, str]) -> str:
         for rank, wanted in waits.items():
@@ -237,7 +258,7 @@ class Diagnosis:
         for rank, state in enumerate(self._ranks):
             for message in state.messages.values():
                 if state.left == "returned" and message.kind == "send":
-                    return f"rank {rank} returned before its isend to rank {message.peer} was waited for"
+                    return dropped_words(rank, state.left, message.peer, message._replace(kind="recv"))
         return ""
 
 

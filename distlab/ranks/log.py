@@ -11,13 +11,13 @@ import time
 import types
 from pathlib import Path
 
-from distlab.events import Compute, Done, Exit, MakeGroup, Memory, Message, Span, Wait
+from distlab.events import KINDS, Compute, Done, Memory
 from distlab.ranks.cells import Source, is_learners
 from distlab.ranks.counting import Counter
 
 _SHORT = 20e-6  # seconds: what passes between two events, when no operator ran
 _LENGTH = struct.Struct("<I")
-_EVENT_KINDS = (Compute, Message, Wait, Done, Span, Memory, MakeGroup, Exit)
+_EVENT_KINDS = tuple(KINDS.values())
 _NUMBERS = {kind: number for number, kind in enumerate(_EVENT_KINDS)}
 _PLACE, _GROUP, _NOTE = range(len(_EVENT_KINDS), len(_EVENT_KINDS) + 3)
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from distlab.events import ANY_SOURCE, Done, MakeGroup, Message, Wait
+from distlab.events import ANY_SOURCE, P2P, Done, Drop, MakeGroup, Message, Wait
 from distlab.ranks.log import Log
 from distlab.ranks.output import name_ranks
 from distlab.ranks.reading import READINGS
@@ -61,7 +61,7 @@ class WatchedGroup(dist.ProcessGroup):
         fields = READINGS[method](self.real.size(), *args, **kwargs)
         channel = (fields["kind"], fields.get("peer"), fields.get("tag")) if "tag" in fields else "collective"
         self._sequence[channel] += 1
-        if method in ("send", "recv") and not 0 <= fields["peer"] < self.real.size():
+        if method in P2P and not 0 <= fields["peer"] < self.real.size():
             most = self.real.size() - 1
             raise ValueError(f"{method} expects a rank of the group, from 0 to {most}, got {fields['peer']}")
         for name in ("peer", "root"):
@@ -126,8 +126,12 @@ class WatchedWork(dist.Work):
         super().__init__()
         self._real, self._message, self._log = real, message, group.log
         self._is_noted = False
-        if message.kind not in ("send", "recv"):
+        if message.kind not in P2P:
             self._log.keep(message.id, self)
+
+    def __del__(self):
+        if self._message.kind in P2P and not self._is_noted:
+            self._log.write(Drop(self._message.id, self._log.now()))
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Waits for the operation, and notes that this rank does."""

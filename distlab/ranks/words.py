@@ -120,6 +120,14 @@ def gone_words(gone: list[int], how: str, waiting: list[int], wanted: Message | 
     return f"{who} and never joined {name(wanted)}, in which {name_ranks(waiting)} {verb}"
 
 
+def dropped_words(dropper: int, left: str, waiting: int, wanted: Message) -> str:
+    """One side of a message was begun and never waited for; ``wanted`` is what the other side waits for."""
+    begun = f"its isend to rank {waiting}" if wanted.kind == "recv" else f"its irecv from rank {waiting}"
+    if left == "returned":
+        return f"rank {dropper} returned before {begun} was waited for"
+    return f"rank {dropper} dropped the Work of {begun}, and the message with it: keep the Work, and wait for it"
+
+
 def channel_words(waits: Mapping[int, Message | MakeGroup], left: Mapping[int, str]) -> str:
     """A send and a receive that miss each other by tag, by group or by peer, or ""."""
     sends = {rank: w for rank, w in waits.items() if isinstance(w, Message) and w.kind == "send"}

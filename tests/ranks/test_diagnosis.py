@@ -139,6 +139,13 @@ def an_isend_nobody_waited_for():
         dist.recv(torch.ones(100_000), 0)
 
 
+def isends_dropped_on_a_ring():
+    dist.isend(torch.ones(1000), next_rank())
+    time.sleep(0.2)
+    dist.recv(torch.ones(1000), previous_rank())
+    time.sleep(20)
+
+
 def ddp_with_uneven_batches():
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
     for _ in range(2 if rank() == 1 else 3):
@@ -190,6 +197,7 @@ def ddp_with_uneven_batches():
         (a_member_never_makes_its_group, "rank 1 returned and never joined new_group, in which ranks 0 and 2 wait"),
         (groups_in_different_order, "groups made in different order: as group 1, ranks 0 and 1 made ranks 0 and 1"),
         (an_isend_nobody_waited_for, "rank 0 returned before its isend to rank 1 was waited for"),
+        (isends_dropped_on_a_ring, ("rank 0 dropped", "rank 1 dropped", "rank 2 dropped", "rank 3 dropped")),
         (ddp_with_uneven_batches, "rank 1 returned and never joined all_reduce #"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
