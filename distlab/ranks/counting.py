@@ -48,6 +48,36 @@ def _add_matrix_vector(bias, matrix, vector, *rest, **named) -> int:
     return 2 * matrix.numel()
 
 
+def _outer_product(matrix, a, b, *rest, **named) -> int:
+    return 2 * a.numel() * b.numel()
+
+
+def _sum_of_products(matrix, a, b, *rest, **named) -> int:
+    return _product(a, b)
+
+
+def _recurrent_layer(x, of_input, of_state, *rest, **named) -> int:
+    """At each place of x of shape (time, batch, width), a product with the weights of the input and of the state."""
+    return 2 * prod(x.shape[:-1]) * (of_input.numel() + of_state.numel())
+
+
+def _recurrent_layer_backward(x, of_input, of_state, *rest, **named) -> int:
+    return 2 * _recurrent_layer(x, of_input, of_state)
+
+
+def _fused_attention(query, key, value, width, num_heads, qkv, qkv_bias, projection, *rest, **named) -> int:
+    """The four projections, and two products between the s places of a sequence: 8·b·s·w² + 4·b·s²·w."""
+    return 2 * prod(query.shape[:-1]) * (qkv.numel() + projection.numel() + 2 * key.shape[-2] * width)
+
+
+def _fused_encoder_layer(x, width, num_heads, *weights, **named) -> int:
+    """Attention, and the two layers after it. The weights: QKV's and the projection's with their biases, use_gelu,
+    norm_first, eps, two pairs of layer norm, and the two layers' with their biases."""
+    up, down = weights[11], weights[13]
+    attention = _fused_attention(x, x, x, width, num_heads, *weights[:3])
+    return attention + 2 * prod(x.shape[:-1]) * (up.numel() + down.numel())
+
+
 _OURS = {
     "aten::mm": _product,
     "aten::bmm": _product,
@@ -58,6 +88,13 @@ _OURS = {
     "aten::mv": _matrix_vector,
     "aten::addmv": _add_matrix_vector,
     "aten::dot": lambda a, b, **named: 2 * a.numel(),
+    "aten::vdot": lambda a, b, **named: 2 * a.numel(),
+    "aten::addr": _outer_product,
+    "aten::addbmm": _sum_of_products,
+    "aten::mkldnn_rnn_layer": _recurrent_layer,
+    "aten::mkldnn_rnn_layer_backward": _recurrent_layer_backward,
+    "aten::_native_multi_head_attention": _fused_attention,
+    "aten::_transformer_encoder_layer_fwd": _fused_encoder_layer,
 }
 
 
