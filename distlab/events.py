@@ -35,7 +35,8 @@ class Message(NamedTuple):
     ``shape`` and ``dtype`` are those of what this rank puts in; ``elements`` and ``bytes`` are the size S by which a
     collective's cost is computed: the whole array, so for all-gather what comes out and for reduce-scatter what goes
     in. ``peer`` and ``root`` are ranks of the whole run, or None; ``parts`` are the elements that go to each member
-    where the sizes may differ (all-to-all), else (). ``is_async`` says of a collective that the learner got a Work to
+    where the sizes may differ (all-to-all, scatter, gather), else (), and ``expects`` those that this rank has made
+    room for from each. ``is_async`` says of a collective that the learner got a Work to
     wait for.
     """
 
@@ -52,6 +53,7 @@ class Message(NamedTuple):
     tag: int = 0
     reduce_op: str = ""
     parts: tuple[int, ...] = ()
+    expects: tuple[int, ...] = ()
     is_async: bool = False
     start: float = 0.0
     place: int = 0

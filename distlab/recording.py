@@ -144,8 +144,9 @@ def _scale(event: Event, flops: float, bytes: float) -> Event:
     if isinstance(event, Span) and event.flops is not None:
         return event._replace(flops=event.flops * flops)
     if isinstance(event, Message):
-        elements, parts = round(event.elements * bytes), tuple(round(part * bytes) for part in event.parts)
-        return event._replace(elements=elements, bytes=round(event.bytes * bytes), parts=parts)
+        numbers = {name: round(getattr(event, name) * bytes) for name in ("elements", "bytes")}
+        sizes = {name: tuple(round(n * bytes) for n in getattr(event, name)) for name in ("parts", "expects")}
+        return event._replace(**numbers, **sizes)
     return event
 
 

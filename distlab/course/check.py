@@ -14,6 +14,7 @@ from distlab.course.places import lab_file
 from distlab.course.trial import Trial
 
 PASSED, FAILED, NOT_STARTED = "✓", "✗", "○"
+_STUB = "`raise NotImplementedError` still stands in it. Put your code in its place"
 
 
 class CheckFailed(Exception):
@@ -74,7 +75,7 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
     except NotStarted as stub:
         if stub.function in exercises() and stub.function != name:
             return Verdict(NOT_STARTED, f"{name}: write `{stub.function}` first")
-        return Verdict(NOT_STARTED, f"{name}: not started. Replace `raise NotImplementedError`; hint({name}) helps")
+        return Verdict(NOT_STARTED, f"{name}: not started: {_STUB}; hint({name}) helps")
     except Wrong as wrong:
         first, *others = exercise.explain(wrong.believed, wrong.fields) or ["This is not yet right."]
         sentences = [first, *(f"Or: {other}" for other in others)]  # all of them predict exactly what came

@@ -27,5 +27,5 @@ def hint(exercise) -> None:
 def _solution(lab: str, name: str) -> str:
     path = lab_file("solutions", lab)
     if path is None:
-        return "this copy of the course comes without solutions; ask your instructor."
+        return "the solution, which this copy of the course comes without; ask your instructor."
     return f"the solution. Read it, close it, and write it from memory.\n\n{Notebook(path).solution(name)}"

@@ -42,11 +42,12 @@ def has_passed(name: str, obj) -> bool:
 def progress() -> None:
     """Prints the course so far: ✓ passed, ○ to do; an exercise changed since it passed counts as to do."""
     for lab in labs():
-        marks = {exercise.name: _mark(exercise.name) for exercise in lab.EXERCISES}
-        core = [exercise.name for exercise in lab.EXERCISES if not exercise.further]
-        done = sum(marks[name] == "✓" for name in core)
-        print(f"{lab.LAB}: {done} of {len(core)}")
-        print("   " + "  ".join(f"{mark} {name}" for name, mark in marks.items()))
+        marks = {exercise: _mark(exercise.name) for exercise in lab.EXERCISES}
+        core, further = [[exercise for exercise in marks if exercise.further == is_further] for is_further in (0, 1)]
+        print(f"{lab.LAB}: {sum(marks[exercise] == '✓' for exercise in core)} of {len(core)}")
+        for head, group in (("   ", core), ("   further: ", further)):
+            if group:
+                print(head + "  ".join(f"{marks[exercise]} {exercise.name}" for exercise in group))
 
 
 def _mark(name: str) -> str:

@@ -123,10 +123,10 @@ class Diagnosis:
         key = message.group, message.sequence
         joined = self._joined[key]
         joined[rank] = message
-        members = len(self._members[message.group])
-        if not is_like(message, next(iter(joined.values()))) and collective_words(joined):
-            self._complain(Misfit(lambda: collective_words(joined), joined, members))
-        if len(joined) == members:
+        members = self._members[message.group]
+        if not is_like(message, next(iter(joined.values()))) and collective_words(joined, members):
+            self._complain(Misfit(lambda: collective_words(joined, members), joined, len(members)))
+        if len(joined) == len(members):
             self._match(joined)
             del self._joined[key]
 

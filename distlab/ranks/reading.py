@@ -70,6 +70,21 @@ def _name_of_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _numels(tensors) -> tuple[int, ...]:
+    return tuple(tensor.numel() for tensor in _flat(tensors))
+
+
+def _at(place: int, size: int, elements: int) -> tuple[int, ...]:
+    """All elements at one of the group's places."""
+    return tuple(elements if other == place else 0 for other in range(size))
+
+
+def _split(size: int, tensor: torch.Tensor, splits: Sequence[int]) -> tuple[int, ...]:
+    """The elements for each member, of a tensor that is cut along its first axis."""
+    row = tensor.numel() // max(1, tensor.shape[0]) if tensor.dim() else 1
+    return tuple(n * row for n in splits) if len(splits) else (tensor.numel() // size,) * size
+
+
 def _all_reduce(size: int, tensors, *options, **named) -> dict:
     return _fields("all_reduce", tensors, options=[*options, *named.values()])
 
@@ -89,11 +104,13 @@ def _all_gather(size: int, outputs, inputs, *options, **named) -> dict:
 
 
 def _gather(size: int, outputs, inputs, *options, **named) -> dict:
-    return _fields("gather", inputs, times=size, options=[*options, *named.values()])
+    fields = _fields("gather", inputs, times=size, options=[*options, *named.values()])
+    return fields | {"parts": _at(fields["root"], size, _flat(inputs)[0].numel()), "expects": _numels(outputs)}
 
 
 def _scatter(size: int, outputs, inputs, *options, **named) -> dict:
-    return _fields("scatter", outputs, times=size, options=[*options, *named.values()])
+    fields = _fields("scatter", outputs, times=size, options=[*options, *named.values()])
+    return fields | {"parts": _numels(inputs), "expects": _at(fields["root"], size, _flat(outputs)[0].numel())}
 
 
 def _reduce_scatter(size: int, outputs, inputs, *options, **named) -> dict:
@@ -101,14 +118,13 @@ def _reduce_scatter(size: int, outputs, inputs, *options, **named) -> dict:
 
 
 def _all_to_all(size: int, outputs, inputs, *options, **named) -> dict:
-    parts = tuple(tensor.numel() for tensor in _flat(inputs))
-    return _fields("all_to_all", inputs, options=[*options, *named.values()], parts=parts)
+    parts, expects = _numels(inputs), _numels(outputs)
+    return _fields("all_to_all", inputs, options=[*options, *named.values()], parts=parts, expects=expects)
 
 
 def _all_to_all_single(size: int, output, input, output_splits=(), input_splits=(), *options, **named) -> dict:
-    row = input.numel() // max(1, input.shape[0]) if input.dim() else 1
-    parts = tuple(n * row for n in input_splits) if len(input_splits) else (input.numel() // size,) * size
-    return _fields("all_to_all", input, options=[*options, *named.values()], parts=parts)
+    parts, expects = _split(size, input, input_splits), _split(size, output, output_splits)
+    return _fields("all_to_all", input, options=[*options, *named.values()], parts=parts, expects=expects)
 
 
 def _barrier(size: int, *options, **named) -> dict:

@@ -64,6 +64,9 @@ class WatchedGroup(dist.ProcessGroup):
         if method in P2P and not 0 <= fields["peer"] < self.real.size():
             most = self.real.size() - 1
             raise ValueError(f"{method} expects a rank of the group, from 0 to {most}, got {fields['peer']}")
+        if method in P2P and fields["peer"] == self.real.rank():
+            mine = self.members[fields["peer"]]
+            raise ValueError(f"{method} expects another rank, got this rank itself, {mine}: copy the tensor instead")
         for name in ("peer", "root"):
             if fields.get(name) not in (None, ANY_SOURCE):
                 fields[name] = self.members[fields[name]]

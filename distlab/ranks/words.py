@@ -9,6 +9,7 @@ from distlab.ranks.output import name_ranks
 
 _SAME_SHAPE = {"all_reduce", "broadcast", "reduce"}
 _SAME_SIZE = _SAME_SHAPE | {"all_gather", "reduce_scatter"}
+_WITHOUT_TENSORS = {"barrier", "monitored_barrier"}
 
 
 def tensor_words(message: Message) -> str:
@@ -36,8 +37,8 @@ def operation_words(wanted: Message | MakeGroup, members: tuple[int, ...], world
     return ", ".join([f"{name(wanted)}{of}", *filter(None, more)])
 
 
-def collective_words(joined: Mapping[int, Message]) -> str:
-    """What does not fit in the collectives that met at one number of one group, or ""."""
+def collective_words(joined: Mapping[int, Message], members: tuple[int, ...]) -> str:
+    """What does not fit in the collectives that met at one number of the group of ``members``, or ""."""
     first = next(iter(joined.values()))
     for differ, value in _compared(first.kind):
         groups: dict[object, list[int]] = {}
@@ -45,11 +46,32 @@ def collective_words(joined: Mapping[int, Message]) -> str:
             groups.setdefault(value(message), []).append(rank)
         if len(groups) > 1:
             return f"{_title(differ, first)}: {_sides(groups, differ, joined)}"
+    return _part_words(joined, members) if first.parts or first.expects else ""
+
+
+def _part_words(joined: Mapping[int, Message], members: tuple[int, ...]) -> str:
+    """A part that is not as long as the room made for it, or ""."""
+    for sender, sent in sorted(joined.items()):
+        for receiver, taken in sorted(joined.items()):
+            if not sent.parts or not taken.expects:
+                continue
+            part, room = sent.parts[members.index(receiver)], taken.expects[members.index(sender)]
+            if part != room:
+                return (
+                    f"different sizes in {name(sent)}: rank {sender} sends {_elements(part)} to rank {receiver}, which "
+                    f"expects {_elements(room)} from rank {sender}"
+                )
     return ""
+
+
+def _elements(number: int) -> str:
+    return f"{number} element{'s' if number != 1 else ''}"
 
 
 def is_like(mine: Message, other: Message) -> bool:
     """Whether two are alike in all that could be compared: true for nearly all, and quick to tell."""
+    if mine.parts or mine.expects:
+        return False
     return mine[1:2] + mine[4:8] + mine[9:12] == other[1:2] + other[4:8] + other[9:12]
 
 
@@ -60,8 +82,9 @@ def _compared(kind: str) -> list[tuple[str, Callable[[Message], object]]]:
         ("roots", lambda m: m.root),
         ("reduce ops", lambda m: m.reduce_op),
     ]
-    if kind in _SAME_SIZE:
+    if kind not in _WITHOUT_TENSORS:
         same.append(("dtypes", lambda m: m.dtype))
+    if kind in _SAME_SIZE:
         same.append(("shapes", (lambda m: m.shape) if kind in _SAME_SHAPE else lambda m: m.elements))
     return same
 

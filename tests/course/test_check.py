@@ -114,7 +114,7 @@ def test_a_class_release_gives_no_last_hint(capsys, monkeypatch):
     monkeypatch.setattr(hints, "_given", type(hints._given)({"my_rows": 2}))
     monkeypatch.setattr("distlab.course.hints.lab_file", lambda folder, name: None)
     hint("my_rows")
-    assert "comes without solutions" in capsys.readouterr().out
+    assert "this copy of the course comes without" in capsys.readouterr().out
 
 
 def test_a_guess_stands_beside_the_answer_and_dots_give_nothing_away(capsys):
@@ -122,6 +122,12 @@ def test_a_guess_stands_beside_the_answer_and_dots_give_nothing_away(capsys):
     assert "3, 3, 2, 2" not in capsys.readouterr().out
     predict("00.sizes", [3, 3, 3, 1])
     assert "You said [3, 3, 3, 1]; it is [3, 3, 2, 2]" in capsys.readouterr().out
+    predict("00.sizes", 3, 3, 2, 2)
+    assert "you saw it coming" in capsys.readouterr().out
+    predict("00.sizes", "3")
+    assert "You said '3'; it is [3, 3, 2, 2]" in capsys.readouterr().out
+    predict("00.sizes", ..., 3)
+    assert "Your guess first" in capsys.readouterr().out
     predict("00.sizes", [3, 3, 2, 2])
     assert capsys.readouterr().out.startswith("✓ [3, 3, 2, 2]")
     predict("00.nothing", 1)

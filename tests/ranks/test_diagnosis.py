@@ -57,6 +57,26 @@ def different_reduce_ops():
     dist.all_reduce(torch.ones(4), op=dist.ReduceOp.MAX if rank() == 0 else dist.ReduceOp.SUM)
 
 
+def all_to_all_of_parts_that_do_not_fit():
+    ones = [torch.ones(2 if rank() == 1 else 1) for _ in range(4)]
+    dist.all_to_all([torch.empty_like(part) for part in ones], ones)
+
+
+def all_to_all_with_the_other_sides_splits():
+    sizes = [1 + rank()] * 4
+    dist.all_to_all_single(torch.ones(sum(sizes)), torch.ones(sum(sizes)), sizes, sizes)
+
+
+def a_scatter_of_parts_that_are_too_long():
+    length = 1 if rank() == 2 else 3
+    dist.scatter(torch.ones(length), [torch.ones(length) for _ in range(4)] if rank() == 0 else None, 0)
+
+
+def a_gather_into_too_little_room():
+    length = 2 if rank() == 3 else 1
+    dist.gather(torch.ones(length), [torch.ones(length) for _ in range(4)] if rank() == 0 else None, 0)
+
+
 def a_longer_receive():
     if rank() == 0:
         dist.send(torch.ones(2), 1)
@@ -177,6 +197,16 @@ def ddp_with_uneven_batches():
             "different roots in broadcast #1: ranks 0 and 2 name rank 0 as root, ranks 1 and 3 name rank 1 as root",
         ),
         (different_reduce_ops, "different reduce ops in all_reduce #1: rank 0 asks for max, ranks 1-3 ask for sum"),
+        (all_to_all_of_parts_that_do_not_fit, "different sizes in all_to_all #1: rank "),
+        (all_to_all_with_the_other_sides_splits, "different sizes in all_to_all #1: rank "),
+        (
+            a_scatter_of_parts_that_are_too_long,
+            "different sizes in scatter #1: rank 0 sends 3 elements to rank 2, which expects 1 element from rank 0",
+        ),
+        (
+            a_gather_into_too_little_room,
+            "different sizes in gather #1: rank 3 sends 2 elements to rank 0, which expects 1 element from rank 3",
+        ),
         (
             a_longer_receive,
             "rank 0 sends float32[2] to rank 1, which receives float32[4]: the receive is longer than the send",
@@ -228,6 +258,12 @@ def test_an_exception_is_blamed_before_the_ranks_that_wait_for_it():
 
     with pytest.raises(RankError, match="rank 1 raised ValueError: bad batch"):
         run(fail, ranks=3)
+
+
+@pytest.mark.parametrize("call", [dist.send, dist.recv, dist.isend, dist.irecv])
+def test_a_message_to_oneself_is_refused(call):
+    with pytest.raises(RankError, match="raised ValueError: .*rank"):
+        run(lambda: call(torch.ones(1), rank()), ranks=2)
 
 
 def test_slow_is_not_stuck():
