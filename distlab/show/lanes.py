@@ -99,7 +99,7 @@ class _Lanes:
                 rectangles[stem(box.label)].append(self._rectangle(rank, box, BOX))
             for box in self._merged(of_rank, self._width("F")):
                 look = self.looks[stem(box.label)]
-                self._label(rank, box, [box.label, box.label[:1]], INK, look.colour if look.hatch else "")
+                self._label(rank, box, _short_forms(box.label), INK, look.colour if look.hatch else "")
         for number, (name, look) in enumerate(self.looks.items()):
             if name in rectangles:
                 self._add(rectangles[name], look)
@@ -184,6 +184,11 @@ class _Lanes:
     def _width(self, text: str) -> float:
         """Seconds that a text is wide, with a little room beside it."""
         return (0.6 * len(text) + 0.2) * self.points / 72 / self.inches_of_second
+
+
+def _short_forms(label: str) -> list[str]:
+    """What may stand in a box: the label, or its beginning; "F" says what "F12" is, "a" does not say "all-reduce"."""
+    return [label, f"{label[:4]}…", f"{label[:2]}…"] if len(stem(label)) > 2 else [label, label[:1]]
 
 
 def _patch(look: Look) -> Patch:
