@@ -101,13 +101,24 @@ class Span(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes held at one moment, by kind."""
+    """Bytes held at one moment, by kind, each storage once; ``distlab.ranks.holding`` says what counts as what.
+
+    ``allocator`` is what the device's own allocator has given out at that moment, 0 where there is none to ask (CPU).
+    """
 
     parameters: int = 0
     gradients: int = 0
     optimizer: int = 0
+    activations: int = 0
+    buffers: int = 0
     other: int = 0
+    allocator: int = 0
     time: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Bytes of all kinds."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers + self.other
 
 
 class MakeGroup(NamedTuple):

@@ -32,7 +32,7 @@ class Log:
         self._places: dict[tuple[types.CodeType, int], int] = {}
         self._is_learners: dict[types.CodeType, bool] = {}
         self._kept: dict[int, object] = {}
-        self._last_id = self._last_group = 0
+        self._last_id = self._last_group = self.open_spans = 0
 
     def now(self) -> float:
         """Seconds since the run began."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from distlab.events import Span
-from distlab.ranks.holding import held
+from distlab.ranks.holding import note_held
 from distlab.ranks.log import Log
-from distlab.ranks.watching import unseen
 
 _logs: list[Log] = []  # this rank's log; empty outside a watched rank
 
@@ -30,17 +29,17 @@ def span(name: str, index: int | None = None, flops: float | None = None):
         raise ValueError(f"flops must not be negative, got {flops!r}")
     label = name if index is None else f"{name}{index}"
     for log in _logs:
+        log.open_spans += 1
         _note(log, Span(label, flops, log.now(), log.place()))
     try:
         yield
     finally:
         for log in _logs:
             _note(log, Span("", None, log.now(), 0))
+            log.open_spans -= 1
 
 
 def _note(log: Log, boundary: Span) -> None:
     """Writes where a span begins or ends, and, where compute is recorded too, what the rank holds there."""
     log.write(boundary)
-    if log.counter is not None:
-        with unseen():
-            log.write(held(log.now()))
+    note_held(log)

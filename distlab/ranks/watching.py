@@ -17,6 +17,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from distlab.events import ANY_SOURCE, P2P, Done, Drop, MakeGroup, Message, Wait
+from distlab.ranks.holding import note_done, note_issued
 from distlab.ranks.log import Log
 from distlab.ranks.output import name_ranks
 from distlab.ranks.reading import READINGS
@@ -53,6 +54,7 @@ class WatchedGroup(dist.ProcessGroup):
     def watch(self, method: str, args: tuple, kwargs: dict):
         """Notes one operation and starts it on the real group."""
         message = self._note(method, args, kwargs)
+        note_issued(self.log, args, kwargs)
         with unseen():
             work = getattr(self.real, method)(*args, **kwargs)
         return WatchedWork(work, message, self)
@@ -160,6 +162,7 @@ class WatchedWork(dist.Work):
             self._is_noted = True
             source = self._real._source_rank() if self._message.peer == ANY_SOURCE else None
             self._log.write(Done(self._message.id, self._log.now(), source))
+            note_done(self._log)
         self._log.release(self._message.id)
 
     def get_future(self) -> torch.futures.Future:

@@ -7,23 +7,32 @@ import io
 import pytest
 from PIL import Image
 
-from distlab.events import Memory
-from distlab.recording import Recording
-from distlab.show import memory
+from distlab.events import Memory, Span
+from distlab.recording import Recording, RecordingError
+from distlab.show import memories, memory
 
 
 def three_moments(rank: int = 0, second: float = 0.0) -> list[Memory]:
-    """Gradients come and go; other memory is highest when there are none."""
-    held = [(4_000, 0, 8_000, 5_000), (4_000, 4_000, 8_000, 0), (4_000 + rank, 0, 8_000, 1_000)]
+    """Gradients and buffers come and go; activations are highest when there are none."""
+    held = [(4_000, 0, 8_000, 5_000, 0), (4_000, 4_000, 8_000, 0, 2_000), (4_000 + rank, 0, 8_000, 1_000, 0)]
     return [Memory(*bytes, time=number * second) for number, bytes in enumerate(held)]
+
+
+def two_steps() -> list:
+    """Two steps with a forward pass each, looked at where each span begins and ends; weights come and go."""
+    history, look = [], 0
+    for name in ("step1", "F", "", "", "step2", "F", "", ""):
+        look += 100
+        history += [Span(name), Memory(parameters=look)]
+    return history
 
 
 def test_the_text_has_the_peak_of_each_kind_and_of_all_together():
     assert str(memory(Recording([three_moments(), [], three_moments(1_000_000)]))).splitlines() == [
         "bytes held on each rank: the peak of each kind, and of all together",
-        "          parameters     gradients     optimizer         other  all together",
-        "rank 0          4 kB          4 kB          8 kB          5 kB         17 kB",
-        "rank 2      1.004 MB          4 kB          8 kB          5 kB      1.013 MB",
+        "          parameters     gradients     optimizer   activations       buffers         other  all together",
+        "rank 0          4 kB          4 kB          8 kB          5 kB          2 kB           0 B         18 kB",
+        "rank 2      1.004 MB          4 kB          8 kB          5 kB          2 kB           0 B      1.013 MB",
     ]
 
 
@@ -50,3 +59,58 @@ def test_a_recording_without_memory_is_refused_in_words():
     for rank in (0, 2, -1):
         with pytest.raises(ValueError, match=f"Nothing was noted on rank {rank}. Memory was noted on ranks 1."):
             memory(Recording([[], three_moments()]), rank)
+
+
+def test_peaks_and_ends_are_numbers_by_rank_and_kind():
+    picture = memory(Recording([three_moments(), []]))
+    assert picture.peaks[0]["activations"] == 5_000 and picture.peaks[0]["all together"] == 18_000
+    assert picture.ends == [
+        dict(parameters=4_000, gradients=0, optimizer=8_000, activations=1_000, buffers=0, other=0)
+        | {"all together": 13_000},
+        {},
+    ]
+
+
+def test_a_span_can_be_looked_at_alone_with_the_spans_in_it():
+    picture = memory(Recording([two_steps()]))
+    second = picture.during("step2")
+    assert [event.parameters for event in second.noted[0]] == [500, 600, 700, 800]
+    assert [tuple(span) for span in second.spans[0]] == [("F", 1, 2)]
+    assert [event.parameters for event in picture.during("F").noted[0]] == [200, 300, 600, 700]
+    assert second.png() != picture.png()
+    with pytest.raises(ValueError, match="no span on rank 0 is called 'B'; there are step1, F, step2"):
+        picture.during("B")
+
+
+def test_runs_stand_side_by_side_each_with_its_peaks():
+    first, second = memory(Recording([three_moments()])), memory(Recording([two_steps()]))
+    picture = memories({"stage 0": first, "stage 3": second})
+    assert str(picture).splitlines() == [
+        "bytes held on rank 0: the peak of each kind, and of all together",
+        "           parameters     gradients     optimizer   activations       buffers         other  all together",
+        "stage 0          4 kB          4 kB          8 kB          5 kB          2 kB           0 B         18 kB",
+        "stage 3         800 B           0 B           0 B           0 B           0 B           0 B         800 B",
+    ]
+    assert picture.png() == picture.png() and Image.open(io.BytesIO(picture.png())).size == (960, 320)
+    with pytest.raises(ValueError, match="at least one name and picture"):
+        memories({})
+
+
+def test_what_an_allocator_gave_out_is_put_beside_what_was_found():
+    recording = Recording([[Memory(parameters=900, allocator=1_000), Memory(parameters=2_000, allocator=2_100)]])
+    assert str(memory(recording)).splitlines()[-1] == (
+        "rank 0: the device's allocator gave out up to 2.1 kB; 2 kB of it was found"
+    )
+
+
+def test_memory_is_saved_and_loaded_and_a_damaged_note_is_an_error(tmp_path):
+    file = tmp_path / "recording.json"
+    recording = Recording([three_moments()])
+    recording.save(file)
+    assert Recording.load(file).ranks == recording.ranks
+    file.write_text(file.read_text().replace('["Memory", 4000,', '["Memory", "4000",', 1))
+    with pytest.raises(RecordingError, match="rank 0, event 0: parameters must be int, got '4000'"):
+        Recording.load(file)
+    file.write_text(file.read_text().replace('["Memory", "4000",', '["Memory",', 1))
+    with pytest.raises(RecordingError, match="rank 0, event 0: Memory has 8 fields, got 7"):
+        Recording.load(file)
