@@ -56,6 +56,6 @@ def _show():
     return show
 
 
-@functools.wraps(launch.run)  # whose arguments, and words about them, are shown to the learner
+@functools.wraps(launch.run, assigned=("__doc__", "__annotations__"))  # shown to the learner as this one's
 def run(fn, *args, **settings) -> DrawnRun:
     return DrawnRun(**vars(launch.run(fn, *args, **settings)))

@@ -236,8 +236,15 @@ class Diagnosis:
         they form a circle."""
         waits = {rank: self._ranks[rank].waits_for for rank in stuck}
         left = {rank: state.left for rank, state in enumerate(self._ranks) if state.left}
-        words = self._dropped(waits) or channel_words(waits, left) or self._gone(waits, left)
+        missed = {rank: self._missed(rank) for rank in stuck}
+        words = self._dropped(waits) or channel_words(missed, left) or self._gone(waits, left)
         return words or cycle_words(waits, self._missing)
+
+    def _missed(self, rank: int) -> list[Message]:
+        """What a rank has begun to send or receive and found no partner for, what it waits for first."""
+        messages = [m for m in self._ranks[rank].messages.values() if m.kind in P2P]
+        open_ones = [message for message in messages if (rank, message.id) not in self._matched]
+        return sorted(open_ones, key=lambda message: message is not self._ranks[rank].waits_for)
 
     def _dropped(self, waits: dict[int, Message | MakeGroup]) -> str:
         for rank, wanted in waits.items():

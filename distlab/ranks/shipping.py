@@ -61,7 +61,10 @@ class _ValuePickler(_Pickler):
 
     def reducer_override(self, obj):
         if isinstance(obj, torch.Tensor) and type(obj) is not torch.nn.Parameter:
-            local = (obj.to_local() if hasattr(obj, "to_local") else obj).detach().cpu().resolve_conj().resolve_neg()
+            local = obj.to_local() if hasattr(obj, "to_local") else obj
+            if local.layout is torch.strided and local.nbytes > self.limit:  # no copy of it is made for nothing
+                raise _too_large(local.nbytes, self.limit)
+            local = local.detach().cpu().resolve_conj().resolve_neg()
             if local.layout is torch.strided and not local.is_quantized:
                 flat = local.contiguous().reshape(-1)
                 return _tensor, (flat.view(torch.uint8).numpy().tobytes(), local.dtype, local.shape)
@@ -72,10 +75,15 @@ class _ValuePickler(_Pickler):
 def _dumps(obj, pickler_class, limit: int, **options) -> tuple[bytes, set[str]]:
     file = io.BytesIO()
     pickler = pickler_class(file, **options)
+    pickler.limit = limit
     pickler.dump(obj)
     if file.tell() > limit:
-        raise TooLarge(f"{file.tell() / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} MB can be copied")
+        raise _too_large(file.tell(), limit)
     return file.getvalue(), pickler.filenames
+
+
+def _too_large(size: int, limit: int) -> TooLarge:
+    return TooLarge(f"{size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} MB can be copied")
 
 
 def pack(fn, args: tuple, instead: Mapping[int, object] | None = None) -> Payload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from distlab.events import ANY_SOURCE, MakeGroup, Message
 from distlab.ranks.output import name_ranks
@@ -151,22 +151,25 @@ def dropped_words(dropper: int, left: str, waiting: int, wanted: Message) -> str
     return f"rank {dropper} dropped the Work of {begun}, and the message with it: keep the Work, and wait for it"
 
 
-def channel_words(waits: Mapping[int, Message | MakeGroup], left: Mapping[int, str]) -> str:
-    """A send and a receive that miss each other by tag, by group or by peer, or ""."""
-    sends = {rank: w for rank, w in waits.items() if isinstance(w, Message) and w.kind == "send"}
-    receives = {rank: w for rank, w in waits.items() if isinstance(w, Message) and w.kind == "recv"}
-    for sender, send in sends.items():
-        receive = receives.get(send.peer)
-        if receive is None:
-            continue
-        base = f"rank {sender} sends to rank {send.peer}"
-        if receive.peer == sender and receive.tag != send.tag:
-            return f"{base} with tag {send.tag}, which receives from it with tag {receive.tag}: the tags differ"
-        if receive.peer == sender and receive.group != send.group:
-            return f"{base} in one group, which receives from it in another: the groups differ"
-        if receive.peer in left:
-            other = f"rank {receive.peer}, which {left[receive.peer]}"
-            return f"{base}, but rank {send.peer} receives from {other}: the wrong peer"
+def channel_words(missed: Mapping[int, Sequence[Message]], left: Mapping[int, str]) -> str:
+    """A send and a receive that miss each other by tag, by group or by peer, or ""; ``missed`` found no partner."""
+    for sender, messages in missed.items():
+        for send in messages:
+            for receive in missed.get(send.peer, ()) if send.kind == "send" else ():
+                if receive.kind == "recv" and (words := _miss_words(sender, send, receive, left)):
+                    return words
+    return ""
+
+
+def _miss_words(sender: int, send: Message, receive: Message, left: Mapping[int, str]) -> str:
+    base = f"rank {sender} sends to rank {send.peer}"
+    if receive.peer == sender and receive.tag != send.tag:
+        return f"{base} with tag {send.tag}, which receives from it with tag {receive.tag}: the tags differ"
+    if receive.peer == sender and receive.group != send.group:
+        return f"{base} in one group, which receives from it in another: the groups differ"
+    if receive.peer in left:
+        other = f"rank {receive.peer}, which {left[receive.peer]}"
+        return f"{base}, but rank {send.peer} receives from {other}: the wrong peer"
     return ""
 
 
