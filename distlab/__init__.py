@@ -13,6 +13,7 @@ from distlab.course.progress import progress
 from distlab.drawn import DrawnRun as Run
 from distlab.drawn import run
 from distlab.machine import machines
+from distlab.ranks.comparison import compare_ranks
 from distlab.ranks.doctor import this_machine
 from distlab.ranks.outcome import RankError
 from distlab.ranks.spans import span
@@ -21,6 +22,7 @@ __all__ = [
     "RankError",
     "Run",
     "check",
+    "compare_ranks",
     "from_lab",
     "hint",
     "machines",
