@@ -106,11 +106,11 @@ class Recording:
             groups = [Group(str(name), tuple(members)) for name, members in content["groups"]]
             ranks = [_read_history(rank, history) for rank, history in enumerate(content["ranks"])]
             recording = cls(ranks, groups, content["places"], tuple(content["notes"]), content["as_if"])
-        except RecordingError:
-            raise
+            recording.validate()
+        except RecordingError as error:
+            raise RecordingError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError) as error:
             raise RecordingError(f"{path} is a damaged recording: {type(error).__name__}: {error}") from None
-        recording.validate()
         return recording
 
     def validate(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +27,14 @@ class Job:
     started: float
     payload: Payload
 
-    def write(self) -> None:
-        """Stores the job where the ranks will look for it."""
-        (Path(self.folder) / "job").write_bytes(pickle.dumps(self))
+    def write(self) -> str:
+        """Stores the job where the ranks will look for it, and returns its digest; makes their files, all private."""
+        of_ranks = [path(rank) for path in (self.log_file, self.stack_file) for rank in range(self.num_ranks)]
+        for path in (self.store, *of_ranks):
+            _write(path, b"")
+        data = pickle.dumps(self)
+        _write(_path(self.folder), data)
+        return _digest(data)
 
     @property
     def store(self) -> str:
@@ -43,6 +50,23 @@ class Job:
         return str(Path(self.folder) / f"stack-{rank}")
 
 
-def read_job(folder: str) -> Job:
-    """Reads the job that :meth:`Job.write` stored in ``folder``."""
-    return pickle.loads((Path(folder) / "job").read_bytes())
+def read_job(folder: str, digest: str) -> Job:
+    """Reads the job that :meth:`Job.write` stored in ``folder``; raises ValueError if it is another than it stored."""
+    data = Path(_path(folder)).read_bytes()
+    if _digest(data) != digest:
+        raise ValueError(f"the job in {folder} is not the one that the notebook wrote: it has been changed")
+    return pickle.loads(data)
+
+
+def _path(folder: str) -> str:
+    return str(Path(folder) / "job")
+
+
+def _write(path: str, data: bytes) -> None:
+    """Writes a file that only its owner may read."""
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data).hexdigest()

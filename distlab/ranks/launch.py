@@ -84,7 +84,7 @@ def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, inst
 
 def _job(folder: str, payload: shipping.Payload, settings: Settings, seconds: float) -> Job:
     size = str(settings.ranks)
-    job = Job(
+    return Job(
         folder=folder,
         num_ranks=settings.ranks,
         device=settings.device,
@@ -97,8 +97,6 @@ def _job(folder: str, payload: shipping.Payload, settings: Settings, seconds: fl
         started=time.monotonic(),
         payload=payload,
     )
-    job.write()
-    return job
 
 
 class _Supervisor:
@@ -151,7 +149,7 @@ class _Supervisor:
         return any(failure.kind == "raised" and not failure.is_victim for failure in self._failures.values())
 
     def _start(self) -> None:
-        started = self._ranks.start(self._job.folder, self._job.num_ranks)
+        started = self._ranks.start(self._job)
         self._connections = {rank: connection for rank, (connection, _) in enumerate(started)}
         self._tapes += [Tape(output) for _, output in started]
 

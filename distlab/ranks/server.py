@@ -60,7 +60,7 @@ class Server:
             return False
         request = json.loads(message)
         if request["do"] == "start":
-            self._start(request["folder"], descriptors)
+            self._start(request["folder"], request["digest"], descriptors)
         elif request["do"] == "signal" and request["pid"] in self._ranks:
             os.kill(request["pid"], request["number"])
         elif request["do"] == "end":
@@ -68,9 +68,9 @@ class Server:
             self._send(ended=True)
         return True
 
-    def _start(self, folder: str, descriptors: list[int]) -> None:
+    def _start(self, folder: str, digest: str, descriptors: list[int]) -> None:
         """Forks a rank for each pair of descriptors: where it reports to, and where it prints."""
-        job = read_job(folder)
+        job = read_job(folder, digest)
         worker.take_environment(job)
         pids = [self._fork(job, rank, descriptors) for rank in range(len(descriptors) // 2)]
         for descriptor in descriptors:

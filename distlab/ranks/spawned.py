@@ -26,11 +26,14 @@ def _end_with(connection) -> None:
 
 
 def main() -> None:
-    """Runs one rank: arguments are the run's folder, the rank, and the handle of the connection to report to."""
-    folder, rank, handle = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    """Runs one rank.
+
+    Arguments: the run's folder, the digest of its job, the rank, and the handle of the connection to report to.
+    """
+    folder, digest, rank, handle = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4])
     connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
     open_text_streams()
-    worker.work(read_job(folder), rank, connection, when_started=lambda: _end_with(connection))
+    worker.work(read_job(folder, digest), rank, connection, when_started=lambda: _end_with(connection))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from distlab.ranks.job import Job
+
 START_METHOD = "DISTLAB_START_METHOD"
 _SERVER_PATIENCE = 60.0
 _END_PATIENCE = 5.0
@@ -48,11 +50,22 @@ RANK_ENVIRONMENT = {
 }
 
 
+def _above_standard(connection: socket.socket) -> socket.socket:
+    """The same connection by a descriptor that is no standard stream's: those may be closed here, and taken."""
+    if connection.fileno() > 2:
+        return connection
+    import fcntl
+
+    moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+    connection.close()
+    return socket.socket(fileno=moved)
+
+
 class ForkServer:
     """This process's end of the fork server, started once and kept for all runs until :meth:`close`."""
 
     def __init__(self):
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = map(_above_standard, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         command = [sys.executable, "-P", "-m", "distlab.ranks.server", str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, env=native_environment(), pass_fds=[theirs.fileno()], start_new_session=True,
@@ -155,13 +168,13 @@ class ForkedRanks:
         self._server.exits.clear()
         self._pids: dict[int, int] = {}
 
-    def start(self, folder: str, num_ranks: int) -> list[tuple[Connection, int]]:
+    def start(self, job: Job) -> list[tuple[Connection, int]]:
         """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
-        reports = [multiprocessing.Pipe() for _ in range(num_ranks)]
-        outputs = [os.pipe() for _ in range(num_ranks)]
+        reports = [multiprocessing.Pipe() for _ in range(job.num_ranks)]
+        outputs = [os.pipe() for _ in range(job.num_ranks)]
         theirs = [fd for (_, end), (_, output) in zip(reports, outputs, strict=True) for fd in (end.fileno(), output)]
         try:
-            self._server.request(theirs, do="start", folder=folder)
+            self._server.request(theirs, do="start", folder=job.folder, digest=job.write())
         finally:
             for _, end in reports:
                 end.close()
@@ -201,11 +214,12 @@ class SpawnedRanks:
     def __init__(self):
         self._processes: dict[int, subprocess.Popen] = {}
 
-    def start(self, folder: str, num_ranks: int) -> list[tuple[Connection, int]]:
+    def start(self, job: Job) -> list[tuple[Connection, int]]:
         """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
-        return [self._start(folder, rank) for rank in range(num_ranks)]
+        digest = job.write()
+        return [self._start(job.folder, digest, rank) for rank in range(job.num_ranks)]
 
-    def _start(self, folder: str, rank: int) -> tuple[Connection, int]:
+    def _start(self, folder: str, digest: str, rank: int) -> tuple[Connection, int]:
         ours, theirs = multiprocessing.Pipe()
         handle = theirs.fileno()
         if os.name == "nt":
@@ -214,7 +228,7 @@ class SpawnedRanks:
         else:
             options = {"pass_fds": [handle], "start_new_session": True}
         self._processes[rank] = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distlab.ranks.spawned", folder, str(rank), str(handle)],
+            [sys.executable, "-P", "-m", "distlab.ranks.spawned", folder, digest, str(rank), str(handle)],
             env=native_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
