@@ -19,6 +19,8 @@ BENCHMARKS = {
     "operator": "tests.benchmarks.counted_operator",
     "replay": "tests.benchmarks.replay_speed",
     "ring": "tests.benchmarks.ring_all_reduce",
+    "layers": "tests.benchmarks.layer_partition",
+    "zero": "tests.benchmarks.zero_step",
 }
 
 

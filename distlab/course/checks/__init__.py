@@ -11,9 +11,15 @@ from distlab.course.exercise import Exercise, Prediction
 @cache
 def labs() -> tuple[ModuleType, ...]:
     """The labs' modules in the order of the course; each has LAB, EXERCISES and PREDICTIONS."""
-    from distlab.course.checks import collectives, data_parallel, start_here
+    from distlab.course.checks import (
+        collectives,
+        data_parallel,
+        layer_partition,
+        start_here,
+        zero,
+    )
 
-    return start_here, collectives, data_parallel
+    return start_here, collectives, data_parallel, zero, layer_partition
 
 
 @cache

@@ -1,0 +1,155 @@
+"""What a rank holds is found by kind, at spans and messages, and looking changes nothing."""
+
+from __future__ import annotations
+
+import sys
+
+import cloudpickle
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from distlab import run, span
+from distlab.events import Memory
+from distlab.ranks.launch import Settings, launch
+from distlab.ranks.limits import WorkLimit
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def looks(fn, *args, ranks: int = 2, record: bool | str = True) -> list[Memory]:
+    """What rank 0 noted."""
+    return launch(fn, args, Settings(ranks, record=record), WorkLimit(10), quiet=True).recording.events(Memory, 0)
+
+
+def test_inside_a_span_a_message_shows_its_buffer_when_it_is_issued_and_outside_it_costs_nothing():
+    def share():
+        dist.all_reduce(torch.ones(1000))
+        with span("share"):
+            dist.all_reduce(torch.ones(1000))
+
+    assert [(m.buffers, m.other) for m in looks(share)] == [(0, 0), (4000, 0), (0, 0)]
+
+
+def test_what_was_made_beside_an_async_message_is_seen_when_it_is_done():
+    def share():
+        with span("share"):
+            work = dist.all_reduce(torch.ones(1000), async_op=True)
+            beside = torch.ones(500)
+            work.wait()
+            return beside
+
+    assert [(m.buffers, m.other) for m in looks(share)][1:3] == [(4000, 0), (4000, 2000)]
+
+
+def test_what_is_sent_keeps_its_own_kind_and_a_view_of_it_counts_once():
+    def share():
+        layer = nn.Linear(10, 10, bias=False)
+        layer(torch.ones(1, 10)).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+        dist.broadcast(layer.weight.data[:5], src=0)
+        with span("end"):
+            pass
+
+    last = looks(share)[-1]
+    assert (last.parameters, last.gradients, last.buffers) == (400, 400, 0)
+
+
+def test_a_copy_that_an_optimizer_moves_is_the_optimizers_and_a_plain_tensor_that_learns_is_a_parameter():
+    def update():
+        master, weight = torch.zeros(100), torch.zeros(50, requires_grad=True)
+        optimizer = torch.optim.Adam([master, weight])
+        master.grad, weight.grad = torch.ones(100), torch.ones(50)
+        optimizer.step()
+        with span("end"):
+            pass
+
+    last = looks(update)[-1]
+    assert (last.parameters, last.gradients, last.optimizer) == (200, 600, 400 + 2 * 600)
+
+
+def test_what_backward_keeps_is_seen_though_no_name_holds_it_and_goes_with_the_backward_pass():
+    def train():
+        x = torch.ones(8, 100, requires_grad=True)
+        y = x.exp().exp().sum()
+        with span("B"):
+            y.backward()
+
+    before, after = looks(train)
+    assert (before.activations, after.activations) == (2 * 3200, 0)
+
+
+def test_an_emptied_storage_holds_nothing_whatever_looks_at_it():
+    def release():
+        flat = torch.zeros(100)
+        view = flat[10:]
+        flat.untyped_storage().resize_(0)
+        with span("gone"):
+            pass
+        return view.shape
+
+    assert looks(release)[0].other == 0
+
+
+def test_memory_is_noted_in_full_recordings_only():
+    def share():
+        with span("end"):
+            dist.all_reduce(torch.ones(1))
+
+    assert looks(share, record="messages") == [] and len(looks(share)) == 3
+
+
+def test_looking_does_not_change_what_is_held():
+    def hold():
+        kept = [torch.ones(10) for _ in range(5)]
+        for _ in range(20):
+            with span("look"):
+                dist.barrier()
+        return kept
+
+    noted = looks(hold)
+    assert len(noted) == 60 and {m._replace(time=0.0) for m in noted} == {Memory(other=200)}
+
+
+def test_a_budget_bounds_the_looking_at_messages_and_the_recording_says_so():
+    def chatter():
+        from distlab.ranks import holding
+
+        holding.BUDGET = 3_000
+        with span("chatter"):
+            for _ in range(200):
+                dist.barrier()
+
+    recording = run(chatter, ranks=2).recording
+    noted = recording.events(Memory, 0)
+    assert 4 < len(noted) < 150 and "memory is noted where spans begin and end only" in recording.notes[0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_what_is_found_is_what_the_allocator_gave_out():
+    def train():
+        model = nn.Linear(1024, 1024)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(2):
+            with span("step"):
+                model(torch.ones(256, 1024)).square().sum().backward()
+                optimizer.step()
+
+    for noted in looks(train, ranks=1)[2:]:
+        assert noted.total <= noted.allocator <= 1.05 * noted.total + 2**20
+
+
+def test_a_look_finds_dtensors_and_passes_over_tensors_without_memory():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    def hold():
+        mesh = init_device_mesh("cpu", (2,))
+        sharded = distribute_tensor(torch.ones(8, 10), mesh, [Shard(0)])
+        kept = [nn.Parameter(sharded), torch.empty(10**6, device="meta"), torch.ones(3).to_sparse()]
+        with span("end"):
+            pass
+        return len(kept)
+
+    assert looks(hold)[-1].parameters == 160
