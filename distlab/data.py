@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from sklearn.datasets import load_digits
 
 HELD_OUT = 357
 VOCABULARY = "\n" + "".join(map(chr, range(32, 127)))  # 96 characters, whatever the text holds
@@ -15,6 +14,8 @@ _TEST_SHARE = 10  # one character in ten is kept for testing
 
 @cache
 def _digits() -> tuple[torch.Tensor, torch.Tensor]:
+    from sklearn.datasets import load_digits  # two seconds, which a rank that only imports this module need not wait
+
     digits = load_digits()
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     x_BD = torch.tensor(digits.data)[order] / 16

@@ -24,6 +24,8 @@ def _parts(obj, seen: set[int]):
     if isinstance(obj, type):
         yield obj.__name__, [base.__qualname__ for base in obj.__bases__]
         for name, member in sorted(vars(obj).items()):
+            if name == "__slotnames__":  # left by whoever pickled one of its objects
+                continue
             yield name
             yield from _parts(_plain(member), seen)
     elif isinstance(obj, types.FunctionType):

@@ -66,7 +66,7 @@ class _ValuePickler(_Pickler):
                 raise _too_large(local.nbytes, self.limit)
             local = local.detach().cpu().resolve_conj().resolve_neg()
             if local.layout is torch.strided and not local.is_quantized:
-                flat = local.contiguous().reshape(-1)
+                flat = local.contiguous().as_strided((local.numel(),), (1,))  # one element counts as contiguous always
                 return _tensor, (flat.view(torch.uint8).numpy().tobytes(), local.dtype, local.shape)
             return local.clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)

@@ -139,7 +139,12 @@ class WatchedWork(dist.Work):
             self._log.write(Drop(self._message.id, self._log.now()))
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Waits for the operation, and notes that this rank does."""
+        """Waits for the operation, and notes that this rank does.
+
+        Raises RuntimeError where a send or receive is waited for a second time: gloo would wait for ever.
+        """
+        if self._is_noted and self._message.kind in P2P:
+            raise RuntimeError(f"the Work of this {self._message.kind} was waited for before: wait once for each Work")
         when = "now"
         if self._message.kind == "reduce_scatter" and _in_fsdps_backward():
             when = "stream"

@@ -76,6 +76,15 @@ def test_a_pass_holds_until_the_code_changes():
     assert not has_passed("my_rows", define(WRONG))
 
 
+def test_a_fingerprint_is_the_same_after_an_object_of_the_class_was_copied():
+    import copy
+
+    defined = define("class Step:\n    kind = 'F'", "Step")
+    before = fingerprint(defined)
+    copy.copy(defined())
+    assert fingerprint(defined) == before
+
+
 def test_a_fingerprint_covers_what_the_function_uses_and_not_its_comments():
     base = "def helper():\n    return 1\ndef f():\n    return helper()\n"
     assert fingerprint(define(base, "f")) == fingerprint(define("# a comment\n" + base, "f"))

@@ -266,6 +266,16 @@ def test_a_message_to_oneself_is_refused(call):
         run(lambda: call(torch.ones(1), rank()), ranks=2)
 
 
+def test_a_second_wait_for_a_message_is_an_error_and_no_hang():
+    def wait_twice():
+        work = dist.isend(torch.ones(1), 1) if rank() == 0 else dist.irecv(torch.ones(1), 0)
+        work.wait()
+        work.wait()
+
+    with pytest.raises(RankError, match="raised RuntimeError: the Work of this (send|recv) was waited for before"):
+        run(wait_twice, ranks=2)
+
+
 def test_slow_is_not_stuck():
     def slow():
         if rank() == 0:

@@ -136,3 +136,46 @@ def test_two_kernels_run_at_once(kernel):
 def test_output_never_shows_under_the_next_cell(kernel):
     kernel.do("run(lambda: [print(i) for i in range(100_000)], timeout=30)")
     assert kernel.do("print('next')").strip() == "next"
+
+
+def test_two_interrupts_in_a_deadlock_that_nobody_watches(kernel):
+    kernel.do("run(dist.barrier)")
+    cell = "run(lambda: dist.recv(torch.ones(1), 1 - dist.get_rank()), record=False, timeout=60)"
+    request = kernel.start(cell)
+    _until(lambda: len(_descendants(kernel.pid)) == 3)
+    time.sleep(0.5)
+    started = time.monotonic()
+    kernel.manager.interrupt_kernel()
+    kernel.manager.interrupt_kernel()
+    assert "KeyboardInterrupt" in kernel.finish(request)
+    assert time.monotonic() - started < 3
+    assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
+
+
+def test_a_restarted_kernel_leaves_no_rank_and_runs_again(kernel):
+    kernel.do("run(dist.barrier)")
+    kernel.start("run(lambda: time.sleep(60), ranks=2)")
+    _until(lambda: len(_descendants(kernel.pid)) == 3)
+    left = _descendants(kernel.pid)
+    kernel.manager.restart_kernel(now=True)
+    assert _ended(left, 5)
+    kernel.client.wait_for_ready(60)
+    kernel.do("import time, torch, torch.distributed as dist\nfrom distlab import run")
+    assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
+
+
+def test_a_cell_of_an_event_loop_runs_ranks(kernel):
+    cell = "import asyncio\nawait asyncio.sleep(0)\nprint(run(lambda: dist.get_rank()).values)"
+    assert kernel.do(cell) == "[0, 1]\n"
+
+
+def test_a_flood_of_lines_is_few_messages(kernel):
+    request = kernel.start("run(lambda: [print(i) for i in range(300_000)], timeout=60)")
+    messages = 0
+    while True:
+        message = kernel.client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == request:
+            messages += message["msg_type"] == "stream"
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                break
+    assert messages < 100

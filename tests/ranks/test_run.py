@@ -133,6 +133,10 @@ def test_tensors_of_every_kind_come_back_as_they_were(tensor):
     assert torch.equal(back.to_dense(), tensor.to_dense())
 
 
+def test_one_element_of_a_strided_tensor_comes_back():
+    assert run(lambda: torch.arange(10.0)[3::8], ranks=2).values == [torch.tensor([3.0])] * 2
+
+
 def test_every_rank_and_every_run_starts_from_the_same_seed():
     def draw():
         return torch.rand(1).item(), np.random.rand(), random.random()
