@@ -36,6 +36,66 @@ for _ in range(world - 1):
 return
 """
 
+_SERIAL_ALL_REDUCE = """
+parts = x.view(-1).tensor_split(world)
+for step in range(2 * (world - 1)):
+    chunk = parts[(rank - step - 1) % world]
+    arriving = torch.empty_like(chunk)
+    if rank == 0:
+        dist.send(parts[(rank - step) % world], (rank + 1) % world)
+    dist.recv(arriving, (rank - 1) % world)
+    if rank > 0:
+        dist.send(parts[(rank - step) % world], (rank + 1) % world)
+    chunk.copy_(chunk + arriving if step < world - 1 else arriving)
+return
+"""
+
+
+def _calls(exercise: str) -> tuple[Fault, ...]:
+    """Calls that go wrong in any exercise, before the solution's own."""
+    faults = {
+        "itself": """
+if world > 1:
+    dist.send(x, rank)
+""",
+        "tags": """
+if world > 1 and rank == 0:
+    dist.send(x, 1, tag=3)
+if rank == 1:
+    dist.recv(torch.empty_like(x), 0)
+""",
+        "crossed": """
+if world > 2 and rank == 0:
+    dist.send(x, 1)
+if world > 2 and rank == 1:
+    dist.recv(torch.empty_like(x), 2)
+""",
+        "endless": """
+while world > 1 and rank < 2:
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(torch.empty_like(x), 0)
+""",
+        "written": """
+if world > 1 and rank == 0:
+    mine = x.clone()
+    work = dist.isend(mine, 1)
+    mine += 1
+    work.wait()
+if rank == 1:
+    dist.recv(torch.empty_like(x), 0)
+""",
+        "room": """
+if world > 1 and rank == 0:
+    dist.send(x, 1)
+if rank == 1:
+    dist.recv(torch.empty(x.shape), 0)
+""",
+    }
+    return tuple(Fault(exercise, id, _HEAD, _instead(body)) for id, body in faults.items())
+
+
 # --- pass_token ----------------------------------------------------------------------------------
 
 _ADD = "token += arriving"
@@ -44,6 +104,17 @@ _IF_NOT_LAST = "if rank < world - 1:"
 _RECEIVE = "dist.recv(arriving, rank - 1)"
 
 _PASS_TOKEN = (
+    *_calls("pass_token"),
+    Fault("pass_token", "outside", f"{_IF_NOT_LAST}\n        {_PASS}", _PASS),
+    Fault("pass_token", None, _ADD, "token += ariving"),
+    Fault("pass_token", "itself-returned", "return token", "return x if rank == 0 else token"),
+    Fault(
+        "pass_token",
+        "widened",
+        f"arriving = torch.empty_like(x)\n        {_RECEIVE}\n        {_ADD}\n    {_IF_NOT_LAST}\n        {_PASS}",
+        f"arriving = torch.empty_like(x, dtype=torch.float64)\n        {_RECEIVE}\n        {_ADD}\n"
+        f"    {_IF_NOT_LAST}\n        dist.send(token.double(), rank + 1)",
+    ),
     Fault("pass_token", "own-only", _PASS, "dist.send(x, rank + 1)"),
     Fault("pass_token", "not-added", _ADD, "token = arriving"),
     Fault("pass_token", "received", "return token", "return arriving if rank else token"),
@@ -88,7 +159,7 @@ return token
     Fault("pass_token", "alone", "return token", "return token if world <= 2 else x"),
     Fault("pass_token", None, "return token", "return token.view(-1)"),
     Fault("pass_token", None, "return token", "print(token)"),
-    Fault("pass_token", None, _RECEIVE, "dist.recv(arriving, 0)"),
+    Fault("pass_token", "crossed", _RECEIVE, "dist.recv(arriving, 0)"),
     Fault("pass_token", None, _PASS, f"{_PASS}\n        if rank == 0 and world > 2:\n            dist.send(token, 2)"),
     Fault("pass_token", None, _HEAD, "rank, world = dist.get_rank(), 2"),
 )
@@ -99,14 +170,40 @@ _PLACE = "place = (rank - root) % world"
 _SENDS = "if place < distance and place + distance < world:"
 _RECEIVES = "dist.recv(x, (rank - distance) % world)"
 _LOOP = "while distance < world:"
+_ELIF = "elif distance <= place < 2 * distance:"
+
+_HEAP = """
+place = (rank - root) % world
+if place > 0:
+    dist.recv(x, ((place - 1) // 2 + root) % world)
+for child in (2 * place + 1, 2 * place + 2):
+    if child < world:
+        dist.send(x, (child + root) % world)
+return
+"""
 
 _BROADCAST_TREE = (
+    *_calls("broadcast_tree"),
+    Fault("broadcast_tree", None, _HEAD, f"{_HEAD}\n    if world == 3:\n        x.no_such_method()"),
+    Fault("broadcast_tree", "idle", _HEAD, _instead(_HEAP)),
+    Fault("broadcast_tree", "power-of-two", _LOOP, "while distance < min(world, 8):"),
+    Fault("broadcast_tree", "crossed", _ELIF, "elif distance <= place:"),
+    Fault("broadcast_tree", "root-only", _SENDS, "if place == 0 and place + distance < world:"),
+    Fault("broadcast_tree", "endless", "distance *= 2", "pass"),
+    Fault("broadcast_tree", "itself", "dist.send(x, (rank + distance) % world)", "dist.send(x, rank ** distance)"),
+    Fault(
+        "broadcast_tree",
+        "widened",
+        f"dist.send(x, (rank + distance) % world)\n        {_ELIF}\n            {_RECEIVES}",
+        f"dist.send(x.double(), (rank + distance) % world)\n        {_ELIF}\n            room = x.double()\n"
+        f"            {_RECEIVES.replace('(x,', '(room,')}\n            x.copy_(room)",
+    ),
     Fault("broadcast_tree", "root-ignored", _PLACE, "place = rank"),
     Fault("broadcast_tree", "not-in-place", _RECEIVES, "dist.recv(torch.empty_like(x), (rank - distance) % world)"),
     Fault("broadcast_tree", "not-in-place", _RECEIVES, f"x = torch.empty_like(x)\n            {_RECEIVES}"),
     Fault("broadcast_tree", "power-of-two", _LOOP, "while 2 * distance <= world:"),
     Fault("broadcast_tree", "beyond", _SENDS, "if place < distance:"),
-    Fault("broadcast_tree", "beyond", _HEAD, f"{_HEAD}\n    assert world & (world - 1) == 0"),
+    Fault("broadcast_tree", "powers", _HEAD, f"{_HEAD}\n    assert world & (world - 1) == 0"),
     Fault(
         "broadcast_tree",
         "flat",
@@ -136,7 +233,6 @@ return
     Fault("broadcast_tree", "collective", _HEAD, _instead("dist.broadcast(x, root)\nreturn")),
     Fault("broadcast_tree", None, _PLACE, "place = (rank + root) % world"),
     Fault("broadcast_tree", None, _LOOP, "while distance < min(world, 2):"),
-    Fault("broadcast_tree", None, _SENDS, "if place == 0 and place + distance < world:"),
     Fault("broadcast_tree", None, "distance *= 2", "distance *= 2\n    x += 1"),
 )
 
@@ -157,6 +253,17 @@ _SMALL = "parts = [x[c * (len(x) // world) :][: len(x) // world] for c in range(
 def _in_both(exercise: str, send: str, receive: str) -> tuple[Fault, ...]:
     """What can be wrong in a ring, whatever it does with the chunks."""
     return (
+        *_calls(exercise),
+        Fault(exercise, "outside", send, send.replace(_RIGHT, "rank + 1")),
+        Fault(
+            exercise,
+            "tuple",
+            _WAIT,
+            f"{_WAIT}\n        parts[(rank - step - 1) % world] += 0",
+        ),
+        Fault(exercise, "no-source", receive, receive.replace(f", {_LEFT}", "")),
+        Fault(exercise, "crossed", receive, receive.replace(_LEFT, "(rank - 2) % world")),
+        Fault(exercise, "tags", send, send.replace(_RIGHT, f"{_RIGHT}, tag=step")),
         Fault(exercise, "few", _STEPS, "range(world - 2)"),
         Fault(exercise, "many", _STEPS, "range(world)"),
         Fault(exercise, "not-in-place", _CUT, "parts = x.clone().tensor_split(world)"),
@@ -210,8 +317,41 @@ for step in range(1, world):
 return
 """
 
+_LINES = f"{_ISEND}\n        {_RECV}\n        {_WAIT}"
+_ROOM, _ARRIVING = "room = torch.empty_like(parts[0])", "arriving = room[: len(chunk)]"
+
+
+def _in_turns(first: str, sent: str, receive: str) -> str:
+    """A send that some ranks do before they receive, and the others after."""
+    send = f"dist.send({sent}, {_RIGHT})"
+    return (
+        f"if {first}:\n            {send}\n            {receive}\n"
+        f"        else:\n            {receive}\n            {send}"
+    )
+
+
 _RING_REDUCE_SCATTER = (
     *_in_both("ring_reduce_scatter", _ISEND, _RECV),
+    Fault("ring_reduce_scatter", "serial", _LINES, _in_turns("rank == 0", "parts[(rank - step) % world]", _RECV)),
+    Fault("ring_reduce_scatter", "serial", _LINES, _in_turns("rank % 2 == 0", "parts[(rank - step) % world]", _RECV)),
+    Fault("ring_reduce_scatter", "chunks", _ADD_CHUNK, "parts[(rank - step) % world].add_(arriving)"),
+    Fault("ring_reduce_scatter", "chunks", _ISEND, _ISEND.replace("rank - step", "rank + step")),
+    Fault("ring_reduce_scatter", "chunks", _ISEND, _ISEND.replace("rank - step", "rank")),
+    Fault("ring_reduce_scatter", "room", _ROOM, "room = torch.empty(len(parts[0]))"),
+    Fault(
+        "ring_reduce_scatter",
+        "written",
+        _LINES,
+        f"mine = parts[(rank - step) % world]\n        {_ISEND}\n        mine.zero_()\n        {_RECV}\n"
+        f"        {_WAIT}",
+    ),
+    Fault(
+        "ring_reduce_scatter",
+        "widened",
+        f"{_ARRIVING}\n        {_ISEND}",
+        f"arriving = torch.empty(len(chunk), dtype=torch.float64)\n        "
+        f"{_ISEND.replace('% world], ', '% world].double(), ')}",
+    ),
     Fault("ring_reduce_scatter", "not-in-place", _ADD_CHUNK, "chunk = chunk + arriving"),
     Fault("ring_reduce_scatter", "other-chunk", _STEPS, "range(1, world)"),
     Fault("ring_reduce_scatter", "overwritten", _ADD_CHUNK, "chunk.copy_(arriving)"),
@@ -227,8 +367,21 @@ _RING_REDUCE_SCATTER = (
     Fault("ring_reduce_scatter", None, _ADD_CHUNK, f"{_ADD_CHUNK}\n        chunk /= world"),
 )
 
+_GATHER_LINES = f"{_SENT}\n        {_CAME}\n        {_WAIT}"
+
 _RING_ALL_GATHER = (
     *_in_both("ring_all_gather", _SENT, _CAME),
+    Fault(
+        "ring_all_gather", "serial", _GATHER_LINES, _in_turns("rank == 0", "parts[(rank + 1 - step) % world]", _CAME)
+    ),
+    Fault("ring_all_gather", "chunks", _SENT, _SENT.replace("rank + 1 - step", "rank + 1 + step")),
+    Fault(
+        "ring_all_gather",
+        "widened",
+        _GATHER_LINES,
+        f"{_SENT.replace('% world], ', '% world].double(), ')}\n        room = parts[(rank - step) % world].double()\n"
+        f"        dist.recv(room, {_LEFT})\n        {_WAIT}\n        parts[(rank - step) % world].copy_(room)",
+    ),
     Fault("ring_all_gather", "not-in-place", _CUT, "parts = [part.clone() for part in x.tensor_split(world)]"),
     Fault("ring_all_gather", "wrong-start", _STEPS, "range(1, world)"),
     Fault("ring_all_gather", "not-forwarded", "parts[(rank + 1 - step) % world]", "parts[(rank + 1) % world]"),
@@ -241,7 +394,6 @@ _RING_ALL_GATHER = (
     ),
     Fault("ring_all_gather", "no-ring", _HEAD, _instead(_DIRECT_GATHER)),
     Fault("ring_all_gather", "collective", _HEAD, _instead(_OTHERS_ZERO + "dist.all_reduce(x)\nreturn")),
-    Fault("ring_all_gather", None, _SENT, _SENT.replace("rank + 1 - step", "rank + 1 + step")),
 )
 
 # --- ring_all_reduce -----------------------------------------------------------------------------
@@ -250,6 +402,15 @@ _FLAT = "flat = x.view(-1)"
 _FIRST, _SECOND = "ring_reduce_scatter(flat)", "ring_all_gather(flat)"
 
 _RING_ALL_REDUCE = (
+    Fault("ring_all_reduce", "swapped", f"{_FIRST}\n    {_SECOND}", f"{_SECOND}\n    {_FIRST}"),
+    Fault("ring_all_reduce", "returns-nothing", f"{_FIRST}\n    {_SECOND}", f"y = {_FIRST}\n    ring_all_gather(y)"),
+    Fault("ring_all_reduce", "serial", _FLAT, f"{_instead(_SERIAL_ALL_REDUCE)}\n    {_FLAT}"),
+    Fault(
+        "ring_all_reduce",
+        "widened",
+        f"{_FLAT}\n    {_FIRST}\n    {_SECOND}",
+        f"flat = x.view(-1).double()\n    {_FIRST}\n    {_SECOND}\n    x.copy_(flat.view_as(x))",
+    ),
     Fault("ring_all_reduce", "not-in-place", _FLAT, "flat = x.flatten().clone()"),
     Fault("ring_all_reduce", "mean", _SECOND, f"{_SECOND}\n    x /= dist.get_world_size()"),
     Fault("ring_all_reduce", "half", _SECOND, "pass"),
@@ -274,7 +435,6 @@ _RING_ALL_REDUCE = (
     Fault("ring_all_reduce", "collective", _FLAT, f"dist.all_reduce(x)\n    return\n    {_FLAT}"),
     Fault("ring_all_reduce", None, _FLAT, f"if dist.get_world_size() > 2:\n        return\n    {_FLAT}"),
     Fault("ring_all_reduce", None, _SECOND, f"{_SECOND}\n    if dist.get_rank() > 0:\n        x.zero_()"),
-    Fault("ring_all_reduce", None, f"{_FIRST}\n    {_SECOND}", f"{_SECOND}\n    {_FIRST}"),
     Fault("ring_all_reduce", None, _FIRST, f"if dist.get_rank() == 0:\n        {_FIRST}"),
 )
 
@@ -292,7 +452,48 @@ _EVERYONE = (
     f"        {_LINEAR}\n        work.wait()\n        x += arriving\n        distance *= 2\n    return"
 )
 
+_IN_ORDER = (
+    "if rank < rank ^ distance:\n            dist.send(x, rank ^ distance)\n"
+    "            dist.recv(arriving, rank ^ distance)\n        else:\n"
+    "            dist.recv(arriving, rank ^ distance)\n            dist.send(x, rank ^ distance)"
+)
+_WHERE_THERE = (
+    "arriving = torch.empty_like(x)\n    distance = 1\n    while distance < world:\n"
+    "        if rank ^ distance < world:\n            work = dist.isend(x, rank ^ distance)\n"
+    "            dist.recv(arriving, rank ^ distance)\n            work.wait()\n            x += arriving\n"
+    "        distance *= 2\n    return"
+)
+_ADD_SUM = "work.wait()\n        x += arriving"
+
 _RECURSIVE_DOUBLING = (
+    *_calls("recursive_doubling_all_reduce"),
+    Fault("recursive_doubling_all_reduce", "serial", f"{_SWAP}\n        work.wait()", _IN_ORDER),
+    Fault("recursive_doubling_all_reduce", "no-swap", _SWAP, _LINEAR.replace("world", "power")),
+    Fault("recursive_doubling_all_reduce", "skipped", _REST, _WHERE_THERE),
+    Fault("recursive_doubling_all_reduce", "few", "while distance < power:", "while 2 * distance < power:"),
+    Fault("recursive_doubling_all_reduce", "few", "while distance < power:", "while distance < min(power, 2):"),
+    Fault("recursive_doubling_all_reduce", "plus-one", "distance *= 2", "distance += 1"),
+    Fault("recursive_doubling_all_reduce", "overwritten", _ADD_SUM, "work.wait()\n        x.copy_(arriving)"),
+    Fault(
+        "recursive_doubling_all_reduce",
+        "first-numbers",
+        f"distance = 1\n    while distance < power:\n        {_SWAP}",
+        f"distance = 1\n    first = x.clone()\n    while distance < power:\n        {_SWAP.replace('(x,', '(first,')}",
+    ),
+    Fault("recursive_doubling_all_reduce", "written", _ADD_SUM, "x += arriving\n        work.wait()"),
+    Fault(
+        "recursive_doubling_all_reduce",
+        "powers",
+        _EXTRA,
+        _EXTRA.replace("rank - power", "rank - 1"),
+    ),
+    Fault(
+        "recursive_doubling_all_reduce",
+        "widened",
+        f"{_SWAP}\n        work.wait()",
+        f"came = arriving.double()\n        {_SWAP.replace('(x,', '(x.double(),').replace('(arriving', '(came')}\n"
+        "        work.wait()\n        arriving.copy_(came)",
+    ),
     Fault("recursive_doubling_all_reduce", "not-in-place", _DOUBLING_HEAD, f"x = x.clone()\n    {_DOUBLING_HEAD}"),
     Fault("recursive_doubling_all_reduce", "same-partner", _SWAP, _SWAP.replace("^ distance", "^ 1")),
     Fault(
@@ -307,7 +508,7 @@ _RECURSIVE_DOUBLING = (
         "dist.recv(x, rank - power)\n        return",
         "dist.recv(arriving, rank - power)\n        return",
     ),
-    Fault("recursive_doubling_all_reduce", "wraps", _REST, _EVERYONE),
+    Fault("recursive_doubling_all_reduce", "no-swap", _REST, _EVERYONE),
     Fault(
         "recursive_doubling_all_reduce",
         "beyond",
@@ -344,8 +545,7 @@ return
     Fault("recursive_doubling_all_reduce", "unwaited", "work.wait()", "pass"),
     Fault("recursive_doubling_all_reduce", "hub", _HEAD, _instead(_ALL_TO_ZERO)),
     Fault("recursive_doubling_all_reduce", "collective", _HEAD, _instead("dist.all_reduce(x)\nreturn")),
-    Fault("recursive_doubling_all_reduce", None, "while distance < power:", "while 2 * distance < power:"),
-    Fault("recursive_doubling_all_reduce", None, "while distance < power:", "while distance < min(power, 2):"),
+    Fault("recursive_doubling_all_reduce", None, _ADD_SUM, "work.wait()\n        x -= arriving"),
     Fault(
         "recursive_doubling_all_reduce",
         "not-in-place",

@@ -46,8 +46,4 @@ PREDICTIONS = {
         [ring_bytes(8), ring_bytes(16)],
         "2(n−1)/n tensors: 7% more, and never more than 2, however many ranks join.",
     ),
-    "01.messages": Prediction(
-        [ring_messages(8), ring_messages(16)],
-        "2(n−1): they double, and each is half as long. Bytes level off; the number of messages does not.",
-    ),
 }

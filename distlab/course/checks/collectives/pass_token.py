@@ -7,30 +7,37 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from distlab.course.checks.collectives.calls import CALLS, UNWAITED, numbered
 from distlab.course.checks.collectives.coding import coded, coded_sum, compare_coded
 from distlab.course.checks.collectives.traffic import (
+    WIDENED,
+    Failed,
     Traffic,
     not_a_hub,
-    numbered,
+    not_widened,
     only_sends,
     traffic_by_case,
     watch,
 )
 from distlab.course.exercise import Exercise, Misconception, Wrong
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.trial import Trial
 
 Shapes = list[tuple[int, ...]]
 
 
-def take_turns(pass_token: Callable, shapes: Shapes) -> list[tuple[object, bool]]:
-    """On a rank: what ``pass_token`` returns for each shape, and whether its input is as it was."""
+def take_turns(pass_token: Callable, shapes: Shapes) -> list[tuple[object, bool, bool]]:
+    """On a rank: what ``pass_token`` returns for each shape, whether its input is as it was, and whether it is that.
+
+    The last time in float32.
+    """
     rank, found = dist.get_rank(), []
-    for number, shape in enumerate(shapes):
-        length = torch.Size(shape).numel()
-        x = coded(rank, length).reshape(shape)
+    for number, (shape, dtype) in enumerate([*((shape, torch.float64) for shape in shapes), ((4,), torch.float32)]):
+        before = coded(rank, torch.Size(shape).numel()).reshape(shape).to(dtype)
+        x = before.clone()
         with numbered(number):
             got = pass_token(x)
-        found.append((got, torch.equal(x.flatten(), coded(rank, length))))
+        is_input = isinstance(got, torch.Tensor) and got.data_ptr() == x.data_ptr()
+        found.append((got, torch.equal(x, before), is_input))
     return found
 
 
@@ -46,18 +53,22 @@ def _try(learners: Callable, trial: Trial, ranks: int) -> None:
     shapes = [(1,), (2, 3), (2 + trial.seed % 5,)]
     try:
         run = watch(trial, PASS_TOKEN.misconceptions, case, take_turns, learners, shapes, ranks=ranks)
-    except RankFailed as failed:
+    except Failed as failed:
         raise _named(failed, ranks) from None
     for shape, answers in zip(shapes, zip(*run.values)):
-        got, kept = zip(*answers)
+        got, kept, is_input = zip(*answers)
         _compare(f"{case} and a tensor of shape {shape}", got, shape)
         if not all(kept):
             raise Wrong(case, "expected x as it was, got another", ("changes",))
-    for traffic in traffic_by_case(run.recording, [torch.Size(shape).numel() for shape in shapes]):
+        if any(is_input):
+            rank = is_input.index(True)
+            raise Wrong(case, f"expected a new tensor on rank {rank}, got x itself", ("itself-returned",), rank=rank)
+    like = [torch.empty(shape, dtype=torch.float64) for shape in shapes] + [torch.empty(4)]
+    for traffic in traffic_by_case(run.recording, like):
         _check_traffic(case, traffic)
 
 
-def _named(failed: RankFailed, ranks: int) -> Wrong:
+def _named(failed: Failed, ranks: int) -> Wrong:
     """Names a hang by where the first and the last rank stand."""
     stands = {rank: failure.function for rank, failure in failed.error.failures.items()}
     if stands.get(ranks - 1, "").startswith(("send to rank 0", "isend to rank 0")):
@@ -84,6 +95,7 @@ def _compare(case: str, got: tuple, shape: tuple[int, ...]) -> None:
 
 def _check_traffic(case: str, traffic: Traffic) -> None:
     only_sends(case, traffic)
+    not_widened(case, traffic)
     not_a_hub(case, traffic)
     for rank in range(traffic.ranks) if traffic.ranks > 2 else ():
         peers = [message.peer for message in traffic.sends(rank)]
@@ -103,12 +115,24 @@ PASS_TOKEN = Exercise(
         Misconception("total", "Every rank returns the sum over all ranks; rank r is to see ranks 0 to r only."),
         Misconception("changes", "It changed the tensor that it was given; add in a copy, such as x.clone()."),
         Misconception(
-            "circle", "The last rank sends to rank 0, which has gone: the token goes along a line, not in a circle."
-        ),  # fmt: skip
+            "itself-returned",
+            "Rank {rank} returns x itself: whoever then changes the result changes x, too. Return x.clone().",
+        ),
+        Misconception(
+            "circle",
+            "The last rank sends to rank 0, which never receives: the token goes along a line, not in a circle.",
+        ),
         Misconception(
             "receive-first", "All ranks receive first, so nobody starts: rank 0 is to send without receiving."
         ),
-        Misconception("unwaited", "A rank left while its isend was under way: wait() for every isend."),
+        Misconception(
+            "outside",
+            "Rank {rank} {does} rank {peer}, which is not there: the first rank has nobody before it, the last nobody "
+            "after it.",
+        ),
+        *CALLS,
+        UNWAITED,
+        WIDENED,
         Misconception("hub", "Every message goes through rank 0; each rank is to pass the token to its neighbour."),
         Misconception("collective", "It calls {kind}; this exercise is to be built from send and recv alone."),
     ),

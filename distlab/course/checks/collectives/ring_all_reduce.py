@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 
 from distlab.course.checks.collectives import rings
+from distlab.course.checks.collectives.calls import UNWAITED
 from distlab.course.checks.collectives.coding import coded, coded_sum, compare_coded, plain
 from distlab.course.checks.collectives.traffic import (
+    SERIAL,
+    WIDENED,
+    Failed,
     check_ring,
-    keeping_sends,
-    numbered,
+    in_place,
     traffic_by_case,
     watch,
 )
@@ -24,20 +26,6 @@ Shapes = list[tuple[int, ...]]
 _SHAPES: dict[int, Shapes] = {3: [(6,), (7,), (2,), (2, 4)], 2: [(5,)], 4: [(8,), (10,), (3, 2, 3)], 1: [(3,)]}
 
 
-def all_reduce(ring_all_reduce: Callable, shapes: Shapes, seed: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """On a rank: each coded tensor and a plain one after the all-reduce."""
-    rank, found = dist.get_rank(), []
-    for number, shape in enumerate(shapes):
-        x = coded(rank, torch.Size(shape).numel()).reshape(shape)
-        with numbered(number):
-            ring_all_reduce(x)
-        found.append(x)
-    x = plain(seed, rank, 9)
-    with keeping_sends():
-        ring_all_reduce(x)
-    return found, x
-
-
 def check_ring_all_reduce(learners: Callable[[torch.Tensor], None], trial: Trial) -> str:
     """Tries ``ring_all_reduce`` on 3, 2, 4 and 1 ranks, with several shapes, one of them drawn."""
     for ranks, shapes in _SHAPES.items():
@@ -45,34 +33,41 @@ def check_ring_all_reduce(learners: Callable[[torch.Tensor], None], trial: Trial
         _try(learners, trial, ranks, shapes + drawn)
     return (
         "x holds the sum on every rank, for any shape and length; each rank sends 2(n − 1) messages of about an n-th "
-        "of it, so 2(n − 1)/n tensors; on 1 to 4 ranks"
+        "of it, so 2(n − 1)/n tensors, in 2(n − 1) steps; on 1 to 4 ranks"
     )
 
 
 def _try(learners: Callable, trial: Trial, ranks: int, shapes: Shapes) -> None:
     on = f"with {ranks} rank{'s' if ranks > 1 else ''}"
-    cases = [f"{on} and a tensor of shape {shape}" for shape in shapes]
-    run = watch(trial, RING_ALL_REDUCE.misconceptions, on, all_reduce, learners, shapes, trial.seed, ranks=ranks)
-    coded_sums, plain_sums = zip(*run.values)
-    for case, shape, got in zip(cases, shapes, zip(*coded_sums)):
-        _compare(case, got, shape)
-    lengths = [torch.Size(shape).numel() for shape in shapes]
-    for case, shape, traffic in zip(cases, shapes, traffic_by_case(run.recording, lengths)):
-        if len(shape) > 1 and max(traffic.sizes(), default=0) > traffic.chunk:
+    names = [*(f"{on} and a tensor of shape {shape}" for shape in shapes), f"{on} and whole numbers in float32"]
+    befores = [[coded(r, torch.Size(shape).numel()).reshape(shape) for r in range(ranks)] for shape in shapes]
+    befores.append([plain(trial.seed, rank, 9) for rank in range(ranks)])
+    cases = [(rows,) for rows in befores]
+    try:
+        run = watch(trial, RING_ALL_REDUCE.misconceptions, on, in_place, learners, cases, ranks=ranks)
+    except Failed as failed:
+        cause = failed.error.failures[failed.error.rank]
+        raise failed.because("returns-nothing") if "NoneType" in cause.message else failed from None
+    sums_by_case = list(zip(*run.values))
+    for name, shape, got in zip(names, shapes, sums_by_case):
+        _compare(name, got, shape)
+    for name, rows, traffic in zip(names, befores, traffic_by_case(run.recording, [rows[0] for rows in befores])):
+        if rows[0].dim() > 1 and max(traffic.sizes(), default=0) > traffic.chunk:
             detail = f"expected messages of at most {traffic.chunk} bytes, got {max(traffic.sizes())}"
-            raise Wrong(case, detail, ("rows",), shape=shape)
-        check_ring(case, traffic, passes=2)
-    total = sum(plain(trial.seed, rank, 9) for rank in range(ranks))
-    compare(f"{on} and whole numbers in float32", plain_sums, [total] * ranks)
+            raise Wrong(name, detail, ("rows",), shape=tuple(rows[0].shape))
+        check_ring(name, traffic, passes=2)
+    compare(names[-1], sums_by_case[-1], [sum(befores[-1])] * ranks)
 
 
 def _compare(case: str, got: tuple[torch.Tensor, ...], shape: tuple[int, ...]) -> None:
     ranks, length = len(got), torch.Size(shape).numel()
     before, total = [coded(rank, length) for rank in range(ranks)], coded_sum(range(ranks), length)
+    gathered = rings.turn(before, 1, adds=False, steps=ranks - 1)
     beliefs = {
         "not-in-place": before,
         "mean": [total / ranks] * ranks,
         "half": rings.turn(before, 0, adds=True, steps=ranks - 1),
+        "swapped": rings.turn(gathered, 0, adds=True, steps=ranks - 1) if gathered else [],
         "twice": [total + row for row in before],
     }
     shaped = {id: [row.reshape(shape) for row in rows] for id, rows in beliefs.items()}
@@ -85,6 +80,13 @@ RING_ALL_REDUCE = Exercise(
     misconceptions=(
         Misconception("not-in-place", "x is as it was: the ring worked on a copy. x.view(-1) is x itself, seen flat."),
         Misconception("mean", "The sum was divided by {ranks}; all-reduce adds up, and whoever wants a mean divides."),
+        Misconception(
+            "swapped", "The halves are swapped: first the sums are formed, by the reduce-scatter, and then they spread."
+        ),
+        Misconception(
+            "returns-nothing",
+            "A None is used as a tensor: both halves work in place and return nothing, so go on with the view itself.",
+        ),
         Misconception("half", "Only one chunk holds the sum on each rank: the all-gather is missing."),
         Misconception("twice", "Each rank's own numbers count twice: the sum is to replace x, not to be added to it."),
         Misconception(
@@ -103,7 +105,9 @@ RING_ALL_REDUCE = Exercise(
             "send-first",
             "Every rank waits in send, and nobody receives: start the send with isend, receive, then wait for it.",
         ),
-        Misconception("unwaited", "A rank went on while its isend was under way: wait() for every isend."),
+        UNWAITED,
+        WIDENED,
+        SERIAL,
         Misconception("collective", "It calls {kind}; this exercise is to be built from send and recv alone."),
     ),
     hints=(
