@@ -15,11 +15,12 @@ def labs() -> tuple[ModuleType, ...]:
         collectives,
         data_parallel,
         layer_partition,
+        pipeline,
         start_here,
         zero,
     )
 
-    return start_here, collectives, data_parallel, zero, layer_partition
+    return start_here, collectives, data_parallel, zero, layer_partition, pipeline
 
 
 @cache
