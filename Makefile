@@ -29,7 +29,7 @@ test: $(VENV)/.test  ## test everything (PYTEST_ARGS="-k name")
 labs: $(VENV)/.lab  ## write labs/ anew from solutions/ (ARGS)
 	$(BIN)/python -m distlab labs $(ARGS)
 
-bench: $(VENV)/.bench  ## measure distlab against its peers (ARGS="cell import lab ranks recording operator replay ring")
+bench: $(VENV)/.bench  ## measure distlab against its peers (ARGS="recording replay ring", without ARGS all rows)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean:  ## remove the environment and caches; notebooks and progress stay

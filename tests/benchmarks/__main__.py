@@ -20,6 +20,7 @@ BENCHMARKS = {
     "replay": "tests.benchmarks.replay_speed",
     "ring": "tests.benchmarks.ring_all_reduce",
     "layers": "tests.benchmarks.layer_partition",
+    "tensor": "tests.benchmarks.tensor_parallel_step",
     "pipeline": "tests.benchmarks.pipeline_step",
     "zero": "tests.benchmarks.zero_step",
 }

@@ -17,10 +17,11 @@ def labs() -> tuple[ModuleType, ...]:
         layer_partition,
         pipeline,
         start_here,
+        tensor_parallel,
         zero,
     )
 
-    return start_here, collectives, data_parallel, zero, layer_partition, pipeline
+    return start_here, collectives, data_parallel, zero, layer_partition, pipeline, tensor_parallel
 
 
 @cache
