@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -72,6 +73,8 @@ class Server:
         """Forks a rank for each pair of descriptors: where it reports to, and where it prints."""
         job = read_job(folder, digest)
         worker.take_environment(job)
+        if job.payload.module:  # once here, instead of on every rank of every run
+            importlib.import_module(job.payload.module)
         pids = [self._fork(job, rank, descriptors) for rank in range(len(descriptors) // 2)]
         for descriptor in descriptors:
             os.close(descriptor)

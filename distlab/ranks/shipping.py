@@ -17,14 +17,19 @@ from distlab.ranks.cells import Source, snapshot
 
 PAYLOAD_LIMIT = 500_000_000
 VALUE_LIMIT = 200_000_000
+_OWN = __name__.partition(".")[0] + "."
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A pickled ``(fn, args)`` and the source text of every function in it."""
+    """A pickled ``(fn, args)`` and the source text of every function in it.
+
+    ``module`` is the one of distlab's own that ``fn`` is taken from on the ranks, "" if it goes there by value.
+    """
 
     data: bytes
     sources: dict[str, Source]
+    module: str = ""
 
 
 class TooLarge(ValueError):
@@ -99,7 +104,8 @@ def pack(fn, args: tuple, instead: Mapping[int, object] | None = None) -> Payloa
     except (TypeError, pickle.PicklingError, AttributeError, RecursionError) as error:
         reason = f"the ranks can't be given a copy: {error}{_blame(fn, args)}"
         raise TypeError(reason) from error
-    return Payload(data, snapshot(filenames))
+    module = getattr(fn, "__module__", None) or ""
+    return Payload(data, snapshot(filenames), module if module.startswith(_OWN) else "")
 
 
 def _blame(fn, args: tuple) -> str:
