@@ -11,7 +11,7 @@ from distlab.course.progress import has_passed
 
 
 class NotFinished(LookupError):
-    """An earlier lab's exercises have not passed, and there is no solution to stand in for them."""
+    """An earlier lab's exercise has not passed, and there is no solution to stand in for it."""
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the one line that helps."""
@@ -23,8 +23,8 @@ def from_lab(name: str, solution: bool = False) -> SimpleNamespace:
     otherwise.
 
     Prints which is which. Your notebook must have been saved. ``solution=True`` takes the solution's only. Raises
-    ValueError for an unknown lab, NotFinished where an exercise has not passed and this copy of the course has no
-    solutions.
+    ValueError for an unknown lab. Where an exercise has not passed and this copy of the course has no solutions, using
+    it raises NotFinished.
     """
     learners, solutions = lab_file("labs", name), lab_file("solutions", name)
     if learners is None and solutions is None:
@@ -33,13 +33,23 @@ def from_lab(name: str, solution: bool = False) -> SimpleNamespace:
         )
     passed = {} if solution or learners is None else _passed(Notebook(learners))
     source = Notebook(solutions or learners)
-    missing = [exercise for exercise in source.exercises if exercise not in passed]
-    if missing and solutions is None:
+    stand_in = "the solution" if solutions else "not finished"
+    print(f"from {source.path.stem}: {_account(source, passed, stand_in)}")
+    found = _public(source.definitions(instead=passed))
+    if solutions is None:
+        found |= {name: _unfinished(name, source.path.name) for name in source.exercises if name not in passed}
+    return SimpleNamespace(**found)
+
+
+def _unfinished(name: str, notebook: str):
+    """Stands in for an exercise that is still to be written."""
+
+    def unfinished(*args, **kwargs):
         raise NotFinished(
-            f"this copy of the course has no solutions: finish {', '.join(missing)} in {learners.name} and save it"
+            f"{name} is not finished: write it in {notebook}, run check({name}) there until it shows ✓, and save"
         )
-    print(f"from {source.path.stem}: {_account(source, passed)}")
-    return SimpleNamespace(**_public(source.definitions(instead=passed)))
+
+    return unfinished
 
 
 def _passed(learners: Notebook) -> dict[str, str]:
@@ -48,9 +58,8 @@ def _passed(learners: Notebook) -> dict[str, str]:
     return {n: text for n, text in learners.exercises.items() if n in defined and has_passed(n, defined[n])}
 
 
-def _account(source: Notebook, passed: dict[str, str]) -> str:
-    names = source.exercises
-    return ", ".join(f"{name} ({'yours' if name in passed else 'the solution'})" for name in names)
+def _account(source: Notebook, passed: dict[str, str], stand_in: str) -> str:
+    return ", ".join(f"{name} ({'yours' if name in passed else stand_in})" for name in source.exercises)
 
 
 def _public(namespace: dict[str, object]) -> dict[str, object]:

@@ -181,6 +181,21 @@ def _write(node, path) -> None:
     nbformat.write(node, path)
 
 
+def test_without_solutions_only_what_is_used_must_be_finished(tmp_path, monkeypatch, capsys):
+    from distlab.course.from_lab import NotFinished
+
+    labs = {"labs": tmp_path / "00_start_here.ipynb", "solutions": None}
+    monkeypatch.setattr("distlab.course.from_lab.lab_file", lambda folder, name: labs[folder])
+    solved = Notebook(ROOT / "solutions" / "00_start_here.ipynb")
+    _write(solved.node, labs["labs"])
+    examine(solved.definitions()["my_rows"])
+    found = from_lab("start_here")
+    assert "greet (not finished), my_rows (yours)" in capsys.readouterr().out
+    assert found.my_rows(10, 0, 4) == range(0, 3)
+    with pytest.raises(NotFinished, match=r"write it in 00_start_here.ipynb, run check\(greet\) there"):
+        found.greet()
+
+
 def test_from_lab_survives_a_half_written_notebook(tmp_path, monkeypatch):
     labs = {"labs": tmp_path / "00_start_here.ipynb", "solutions": ROOT / "solutions" / "00_start_here.ipynb"}
     monkeypatch.setattr("distlab.course.from_lab.lab_file", lambda folder, name: labs[folder])
