@@ -32,6 +32,24 @@ _PARTITION = (
     Fault("partition", "shard-copied", f"return weights_P, {_SHARD}", f"return weights_P, {_SHARD}.clone()"),
     Fault("partition", "unfilled", "part.copy_(p.detach())", "pass"),
     Fault("partition", "no-start", "start += p.numel()", "pass"),
+    Fault("partition", "one-too-many", _SIZE, "size = sum(p.numel() for p in parameters) // world + 1"),
+    Fault(
+        "partition",
+        "looked-for",
+        _ONCE,
+        "[p for p in parameters if p.requires_grad][:0] or [\n"
+        "        p for i, p in enumerate(parameters) if p.requires_grad and p not in parameters[:i]]",
+    ),
+    Fault("partition", "dtype", ", dtype=parameters[0].dtype, device=parameters[0].device", ""),
+    Fault("partition", "in-graph", "part.copy_(p.detach())", "part.copy_(p)"),
+    Fault(
+        "partition",
+        "in-graph",
+        "p.data = part\n        start += p.numel()\n    return",
+        "start += p.numel()\n    weights_P = torch.cat([*(p.flatten() for p in parameters), weights_P[start:]])\n"
+        "    start = 0\n    for p in parameters:\n"
+        "        p.data = weights_P[start : start + p.numel()].view_as(p)\n        start += p.numel()\n    return",
+    ),
     Fault("partition", None, f"return weights_P, {_SHARD}", "return weights_P"),
     Fault("partition", None, "part.copy_(p.detach())", "rank == 0 and part.copy_(p.detach())"),
     Fault("partition", None, "weights_P[rank * size :", "weights_P[rank % 2 * size :"),
@@ -42,6 +60,7 @@ _ALL_REDUCE = "dist.all_reduce(unit.gradient_P)"
 _STEP = "unit.optimizer.step()"
 _GATHER = "all_gather(unit.weights_P, unit.shard_S)"
 _GRAD = f"unit.shard_S.grad = {_MINE}"
+_DIVIDED = "unit.gradient_P = unit.gradient_P / world"
 _STEP_LINE = f"{_STEP}\n"  # it stands in a docstring, too
 
 _ZERO1_BY_ALL_REDUCE = (
@@ -57,7 +76,14 @@ _ZERO1_BY_ALL_REDUCE = (
     Fault("zero1_by_all_reduce", "not-gathered", _GATHER, "pass"),
     Fault("zero1_by_all_reduce", "gathered-first", f"{_STEP}\n    {_GATHER}", f"{_GATHER}\n    {_STEP}"),
     Fault("zero1_by_all_reduce", "only-rank-0", _STEP_LINE, f"rank == 0 and {_STEP_LINE}"),
-    Fault("zero1_by_all_reduce", None, "/= world", "/= 2"),
+    Fault("zero1_by_all_reduce", "neighbour", _MINE, "unit.gradient_P.chunk(world)[(rank + 1) % world]"),
+    Fault("zero1_by_all_reduce", "constant", "/= world", "/= 2"),
+    Fault("zero1_by_all_reduce", "constant", "/= world", "/= 4"),
+    Fault("zero1_by_all_reduce", "summed-weights", _GATHER, "dist.all_reduce(unit.weights_P)"),
+    Fault(
+        "zero1_by_all_reduce", "new-weights", _GATHER, f"unit.weights_P = torch.empty_like(unit.weights_P); {_GATHER}"
+    ),
+    Fault("zero1_by_all_reduce", "new-gradient", "unit.gradient_P /= world", _DIVIDED),
     Fault("zero1_by_all_reduce", None, _GRAD, f"unit.shard_S.grad = -{_MINE}"),
 )
 
@@ -88,6 +114,25 @@ _ZERO1_STEP = (
         "two-all-reduces",
         f"{_SCATTER}\n    {_DIVIDE}\n    unit.shard_S.grad = part_S\n    {_STEP}\n    {_GATHER}",
         f"{_ALL_REDUCE}\n    {_DIVIDE}\n    unit.shard_S.grad = part_S\n    {_STEP}\n    {_ZEROED}",
+    ),
+    Fault(
+        "zero1_step", "neighbour", _SCATTER, f"{_ALL_REDUCE}; part_S = unit.gradient_P.chunk(world)[(rank + 1) % world]"
+    ),
+    Fault("zero1_step", "constant", _DIVIDE, "part_S /= 2"),
+    Fault("zero1_step", "summed-weights", _GATHER, "dist.all_reduce(unit.weights_P)"),
+    Fault("zero1_step", "new-weights", _GATHER, f"unit.weights_P = torch.empty_like(unit.weights_P); {_GATHER}"),
+    Fault("zero1_step", "new-gradient", _DIVIDE, f"{_DIVIDED}; part_S = {_MINE}"),
+    Fault(
+        "zero1_step",
+        "reduces",
+        _SCATTER,
+        "[dist.reduce(part, dst) for dst, part in enumerate(unit.gradient_P.chunk(world))]",
+    ),
+    Fault(
+        "zero1_step",
+        "elsewhere",
+        f"part_S = {_MINE}\n    {_SCATTER}",
+        f"part_S = unit.gradient_P.chunk(world)[0]\n    {_SCATTER}",
     ),
     Fault("zero1_step", None, _STEP, f"rank < 2 and {_STEP}"),
     Fault("zero1_step", "only-rank-0", _STEP, f"rank == 0 and {_STEP}"),
@@ -137,6 +182,39 @@ _ZERO2_STEP = (
         "unit is units[0] and all_gather(unit.weights_P, unit.shard_S)",
     ),
     Fault("zero2_step", "last-unit", "        all_gather(unit", "    all_gather(unit"),
+    Fault(
+        "zero2_step",
+        "view",
+        f"{_CALL}\n        {_PART}",
+        f"part_S = {_CHUNK}\n        {_CALL}\n        part_S /= dist.get_world_size()\n"
+        "        unit.shard_S.grad = part_S",
+    ),
+    Fault("zero2_step", "buckets", _CALL, f"unit.kept = gradient_P; {_CALL}"),
+    Fault("zero2_step", "late-free", f"{_FREED}\n        {_CALL}", f"{_CALL}\n        {_FREED}"),
+    Fault(
+        "zero2_step",
+        "new-weights",
+        "all_gather(unit.weights_P, unit.shard_S)",
+        "unit.weights_P = torch.empty_like(unit.weights_P); all_gather(unit.weights_P, unit.shard_S)",
+    ),
+    Fault(
+        "zero2_step", "loop-variable", "when_complete(unit, scatter)]", "when_complete(unit, lambda _: scatter(unit))]"
+    ),
+    Fault(
+        "zero2_step",
+        "each-parameter",
+        "for hook in when_complete(unit, scatter)]",
+        "for hook in [p.register_post_accumulate_grad_hook(lambda p, unit=unit: scatter(unit)) "
+        "for p in unit.parameters]]",
+    ),
+    Fault("zero2_step", "hooks-stay", "for hook in hooks:", "for hook in hooks[-2:]:"),
+    Fault(
+        "zero2_step",
+        "in-hook",
+        f"{_PART}\n",
+        f"{_PART}; unit.optimizer.step(); all_gather(unit.weights_P, unit.shard_S)\n",
+    ),
+    Fault("zero2_step", "constant", " / dist.get_world_size()", " / 4"),
     Fault("zero2_step", None, _UPDATE, "all_gather(unit.weights_P, unit.shard_S)\n        unit.optimizer.step()"),
     Fault("zero2_step", "only-rank-0", "unit.optimizer.step()", "dist.get_rank() == 0 and unit.optimizer.step()"),
     Fault("zero2_step", None, "unit.optimizer.step()", "dist.get_rank() < 2 and unit.optimizer.step()"),
@@ -163,7 +241,10 @@ _GATHER_FAULTS = (
     Fault("gather", "other", _GATHERED, _BROADCASTS),
     Fault("gather", "again", "if not is_there(unit.weights_P):", "if True:"),
     Fault("gather", None, _GATHERED, f"{_GATHERED}; unit.weights_P += dist.get_rank() == 2"),
-    Fault("gather", None, _GATHERED, f"dist.get_rank() == 0 and {_GATHERED}"),
+    Fault("gather", "not-all", _GATHERED, f"dist.get_rank() == 0 and {_GATHERED}"),
+    Fault(
+        "gather", "not-all", "if not is_there(unit.weights_P):", "if dist.get_rank() or not is_there(unit.weights_P):"
+    ),
     Fault("gather", None, _GATHERED, "all_gather(unit.weights_P, torch.zeros_like(unit.shard_S.data))"),
 )
 
@@ -222,7 +303,15 @@ _REDUCE_GRADIENT = (
     Fault("reduce_gradient", "whole", f"{_SCATTERED}\n", "part_S = gradient_P\n"),
     Fault("reduce_gradient", "kept", "p.grad = None", "pass"),
     Fault("reduce_gradient", "all-reduce", _SCATTERED, f"dist.all_reduce(gradient_P); part_S = {_CHUNK}"),
-    Fault("reduce_gradient", None, _AVERAGED, "part_S /= 2"),
+    Fault("reduce_gradient", "constant", _AVERAGED, "part_S /= 2"),
+    Fault("reduce_gradient", "constant", _AVERAGED, "part_S /= 4"),
+    Fault("reduce_gradient", "view", _SCATTERED, f"part_S = {_CHUNK}; {_SCATTERED}"),
+    Fault(
+        "reduce_gradient",
+        "late-free",
+        f"for p in unit.parameters:\n        p.grad = None\n    {_SCATTERED}",
+        f"{_SCATTERED}\n    for p in unit.parameters:\n        p.grad = None",
+    ),
     Fault("reduce_gradient", None, _AVERAGED, f"{_AVERAGED}\n    part_S *= dist.get_rank() == 0"),
 )
 
@@ -242,6 +331,7 @@ _PREFETCH = (
 
 _SQUARES = "sum(unit.shard_S.grad.square().sum() for unit in units)"
 _TOTAL = "dist.all_reduce(total)"
+_SUMMED = f"total = {_SQUARES}\n    {_TOTAL}\n    norm = total.sqrt()"
 _SCALE = "unit.shard_S.grad *= max_norm / norm"
 
 _CLIP_SHARDED = (
@@ -262,6 +352,17 @@ _CLIP_SHARDED = (
         "for unit in units:\n        one = unit.shard_S.grad.square().sum(); dist.all_reduce(one)\n"
         "        unit.shard_S.grad *= min(1.0, max_norm / one.sqrt())",
     ),
+    Fault(
+        "clip_sharded",
+        "sum-of-norms",
+        _SUMMED,
+        f"norm = {_SQUARES.replace('square().sum', 'norm')}; dist.all_reduce(norm)",
+    ),
+    Fault("clip_sharded", "mean", _TOTAL, f"{_TOTAL}; total /= dist.get_world_size()"),
+    Fault("clip_sharded", "mean", _SQUARES, _SQUARES.replace("sum()", "mean()")),
+    Fault("clip_sharded", "rounded", _TOTAL, f"total = torch.tensor(total.item()); {_TOTAL}"),
+    Fault("clip_sharded", "after", "return norm.item()", "return min(norm.item(), max_norm)"),
+    Fault("clip_sharded", "tensor", "return norm.item()", "return norm"),
     Fault("clip_sharded", None, "return norm.item()", "return total.item()"),
     Fault("clip_sharded", None, _TOTAL, "dist.reduce(total, dst=0)"),
 )
@@ -294,6 +395,8 @@ _RESHARD = (
         "return flat_P[:num_values][rank * size : (rank + 1) * size].clone()",
     ),
     Fault("reshard", "everything", "return flat_P[rank * size : (rank + 1) * size].clone()", "return flat_P"),
+    Fault("reshard", "view", "(rank + 1) * size].clone()", "(rank + 1) * size]"),
+    Fault("reshard", "dtype", "parts[0].new_zeros(world * size)", "torch.zeros(world * size)"),
     Fault("reshard", None, "flat_P[rank * size : (rank + 1) * size]", "flat_P[rank % 2 * size :][:size]"),
     Fault("reshard", None, _JOINED, f"{_JOINED}; parts[0].zero_()"),
 )

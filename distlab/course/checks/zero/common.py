@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.events import Message, Span
+from distlab.course.compare import difference_by_rank
+from distlab.events import Memory, Message, Span
 from distlab.recording import Recording
 
 
@@ -76,9 +77,34 @@ def part(flat_P: torch.Tensor, rank: int, world: int) -> torch.Tensor:
     return flat_P.chunk(world)[rank]
 
 
+def same_memory(tensor, other: torch.Tensor) -> bool:
+    """Whether a tensor is the same stretch of memory as another."""
+    return isinstance(tensor, torch.Tensor) and tensor.data_ptr() == other.data_ptr() and tensor.shape == other.shape
+
+
+def storage_bytes(tensor: torch.Tensor | None) -> int:
+    """The bytes that a tensor keeps in memory, those around it in the same storage included; 0 for None."""
+    return 0 if tensor is None else tensor.untyped_storage().nbytes()
+
+
+def wrong_constant(got: Sequence, sums: Sequence[Sequence[torch.Tensor]], ranks: int) -> int:
+    """By which constant, other than the number of ranks, the sums were divided to give what came; 0 if by none."""
+    return next((c for c in (2, 4) if c != ranks and not difference_by_rank(got, divided(sums, c))), 0)
+
+
+def divided(by_rank: Sequence[Sequence[torch.Tensor]], divisor: float) -> list[list[torch.Tensor]]:
+    """All tensors, divided."""
+    return [[tensor / divisor for tensor in of_rank] for of_rank in by_rank]
+
+
 def inside(recording: Recording, rank: int, name: str) -> list[Message]:
     """The messages that a rank issued inside the spans called ``name``."""
     return [event for event, names in _with_spans(recording, rank) if type(event) is Message and name in names]
+
+
+def held_inside(recording: Recording, rank: int, name: str) -> list[Memory]:
+    """What a rank held at each look inside the spans called ``name``, from where they begin."""
+    return [event for event, names in _with_spans(recording, rank) if type(event) is Memory and name in names]
 
 
 def _with_spans(recording: Recording, rank: int) -> Iterator[tuple[object, tuple[str, ...]]]:

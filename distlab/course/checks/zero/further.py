@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
-from distlab.course.checks.zero.common import inside, numbers, padded, part, unit_of
-from distlab.course.compare import compare
+from distlab.course.checks.zero.common import inside, numbers, padded, part, storage_bytes, unit_of
+from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Wait
@@ -19,14 +19,16 @@ from distlab.ranks.spans import span
 SIZES = (5, 4)  # of the gradients of two units
 
 
-def clipped(clip_sharded, max_norm: float) -> tuple[float, list[torch.Tensor]]:
-    """On a rank: what ``clip_sharded`` returns, and the shards' gradients after it."""
+def clipped(clip_sharded, max_norm: float) -> tuple[object, list[torch.Tensor]]:
+    """On a rank: what ``clip_sharded`` returns (for a tensor, words), and the shards' gradients after it."""
     world, rank = dist.get_world_size(), dist.get_rank()
     units = [unit_of([numbers(size)], apart=True) for size in SIZES]
     for unit, size in zip(units, SIZES):
         unit.shard_S.grad = part(padded([numbers(size)], world), rank, world).clone()
     norm = clip_sharded(units, max_norm)
-    return float(norm), [unit.shard_S.grad.clone() for unit in units]
+    if isinstance(norm, torch.Tensor):
+        norm = f"a tensor of {norm.dtype}"
+    return norm, [unit.shard_S.grad.clone() for unit in units]
 
 
 def check_clip_sharded(learners: Callable, trial: Trial) -> str:
@@ -36,6 +38,7 @@ def check_clip_sharded(learners: Callable, trial: Trial) -> str:
         flat = [padded([numbers(size)], ranks) for size in SIZES]
         own = [[part(f, rank, ranks) for f in flat] for rank in range(ranks)]
         squares = [sum(float(p.square().sum()) for p in parts) for parts in own]
+        means = sum(float(p.square().mean()) for parts in own for p in parts)
         norm = sqrt(sum(squares))
 
         def scaled(norms: list[float], always: bool = False, own=own, top=max_norm) -> list[list[torch.Tensor]]:
@@ -46,14 +49,32 @@ def check_clip_sharded(learners: Callable, trial: Trial) -> str:
             "local": [sqrt(square) for square in squares],
             "sum-of-norms": [sum(sqrt(square) for square in squares)] * ranks,
             "no-root": [norm**2] * ranks,
+            "mean": [norm / sqrt(ranks)] * ranks,
         }
+        gradients, returned = [g for _, g in got], [n for n, _ in got]
+        variants = {
+            "sum-of-norms": [sum(float(p.norm()) for parts in own for p in parts)] * ranks,
+            "mean": [sqrt(means)] * ranks,
+        }
+        norms |= {id: n for id, n in variants.items() if not difference_by_rank(gradients, scaled(n))}
         beliefs = {id: scaled(of_rank) for id, of_rank in norms.items()}
         beliefs |= {"always": scaled([norm] * ranks, always=True), "unchanged": own}
         beliefs["a-unit"] = [[p * min(1.0, max_norm / float(f.norm())) for p, f in zip(of, flat)] for of in own]
         want = scaled([norm] * ranks)
-        compare(f"{case}, the gradients", [g for _, g in got], want, beliefs)
-        compare(f"{case}, what is returned", [n for n, _ in got], [norm] * ranks, norms)
+        _rounded(f"{case}, the gradients", gradients, want)
+        compare(f"{case}, the gradients", gradients, want, beliefs)
+        if tensors := [value for value in returned if isinstance(value, str)]:
+            raise Wrong(f"{case}, what is returned", f"expected a float, got {tensors[0]}", ("tensor",))
+        norms["after"] = [min(norm, max_norm)] * ranks
+        _rounded(f"{case}, what is returned", returned, [norm] * ranks)
+        compare(f"{case}, what is returned", returned, [norm] * ranks, norms)
     return "every shard is scaled by the norm of the whole gradient, which every rank returns; with 1 to 4 ranks"
+
+
+def _rounded(case: str, got: list, want: list) -> None:
+    """Raises Wrong if values are right as far as float32 goes, and no further."""
+    if difference_by_rank(got, want) and not difference_by_rank(got, want, 1e-6):
+        raise Wrong(case, "expected numbers exact to 1e-10, got some that are exact to 1e-6", ("rounded",))
 
 
 CLIP_SHARDED = Exercise(
@@ -64,6 +85,11 @@ CLIP_SHARDED = Exercise(
         "and it points elsewhere. The norm is that of all shards together.",
         sum_of_norms="Norms don't add up; their squares do. Sum the squares over the ranks, then take the root.",
         no_root="The squares were summed, and the root is missing.",
+        mean="The squares were averaged: the square of a norm is the sum of all squares, on all ranks.",
+        rounded="The norm was rounded to float32, which is what torch.tensor(a number) makes: all_reduce the sum of "
+        "squares as the tensor that it is.",
+        after="This is the norm after the scaling; return the one before, which shows in a training's log what came.",
+        tensor="A tensor is returned, where a float is asked for: norm.item().",
         always="A gradient that is short enough was made longer: scale only where the norm is above max_norm.",
         unchanged="The gradients are what they were: scale unit.shard_S.grad in place.",
         a_unit="Each unit was scaled by a norm of its own; one norm holds for the whole gradient.",
@@ -77,11 +103,12 @@ CLIP_SHARDED = Exercise(
 )
 
 
-def resharded(reshard, old_parts: list[torch.Tensor], count: int) -> tuple[torch.Tensor, bool]:
-    """On a rank: its new part, and whether the old ones are what they were."""
+def resharded(reshard, old_parts: list[torch.Tensor], count: int) -> tuple[torch.Tensor, bool, int]:
+    """On a rank: its new part, whether the old ones are what they were, and the bytes that the part keeps."""
     given = [old.clone() for old in old_parts]
     new_S = reshard(given, count)
-    return new_S, all(torch.equal(a, b) for a, b in zip(given, old_parts))
+    kept = storage_bytes(new_S) if isinstance(new_S, torch.Tensor) else 0
+    return new_S, all(torch.equal(a, b) for a, b in zip(given, old_parts)), kept
 
 
 def check_reshard(learners: Callable, trial: Trial) -> str:
@@ -99,9 +126,14 @@ def check_reshard(learners: Callable, trial: Trial) -> str:
             "everything": [right_P] * new,
         }
         got = trial.run(case, resharded, learners, old_parts, count, ranks=new)
-        compare(f"{case}, the part", [g for g, _ in got], [part(right_P, r, new) for r in range(new)], beliefs)
-        if not all(kept for _, kept in got):
+        new_S, size = got[0][0], len(right_P) // new * right_P.element_size()
+        if isinstance(new_S, torch.Tensor) and new_S.dtype != right_P.dtype:
+            raise Wrong(case, f"the dtype: expected {right_P.dtype}, as the old parts', got {new_S.dtype}", ("dtype",))
+        compare(f"{case}, the part", [g for g, _, _ in got], [part(right_P, r, new) for r in range(new)], beliefs)
+        if not all(kept for _, kept, _ in got):
             raise Wrong(case, "the old parts: expected them as they were, got others")
+        if (most := max(held for _, _, held in got)) > size:
+            raise Wrong(case, f"bytes that the part keeps in memory: expected {size}, got {most}", ("view",))
     return "each rank has its part of the same numbers, cut for the new world size; old padding gone, new padding there"
 
 
@@ -120,11 +152,13 @@ RESHARD = Exercise(
         unpadded="The last rank's part is too short: pad with zeros to world × size first, so that all parts are of "
         "one size.",
         everything="Every rank got all numbers; it wants its own part of them.",
+        view="The part is a slice, a view of the whole flat tensor, and keeps all of it in memory: .clone() it.",
+        dtype="The new part has torch's default dtype: make it in the old parts' own, dtype=parts[0].dtype.",
     ),
     hints=(
         "Join the old parts, drop the old padding, add the new one, cut.",
         "whole = torch.cat(parts)[:num_values]; size = -(-num_values // world); make zeros of world × size, copy whole "
-        "into their start, and return [rank * size : (rank + 1) * size].",
+        "into their start, and return [rank * size : (rank + 1) * size].clone().",
     ),
     further=True,
 )

@@ -49,8 +49,7 @@ def check_gather(learners: Callable, trial: Trial) -> str:
         try:
             run = trial.watch(case, gathered, learners, count, ranks=ranks)
         except RankFailed as failed:
-            message = failed.error.failures[failed.error.rank].message
-            raise failed.because(*(("no-room",) if "storage of size 0" in message else ())) from None
+            raise failed.because(*_why_it_fails(failed)) from None
         for rank, value in enumerate(run.values):
             if not value["same"]:
                 detail = "what autograd kept of the weights, and the parameters, still look at the old, empty storage"
@@ -72,6 +71,14 @@ def check_gather(learners: Callable, trial: Trial) -> str:
     return "the weights are whole again in their own storage, by one all-gather, and none if they are there already"
 
 
+def _why_it_fails(failed: RankFailed) -> tuple[str, ...]:
+    """Whether there was no room for the weights, or some ranks gathered and others didn't."""
+    if "never joined" in failed.error.verdict:
+        return ("not-all",)
+    message = failed.error.failures[failed.error.rank].message
+    return ("no-room",) if "storage of size 0" in message else ()
+
+
 GATHER = Exercise(
     "gather",
     check_gather,
@@ -82,6 +89,8 @@ GATHER = Exercise(
         released="The weights are gone again when gather returns, or were never brought back.",
         not_sent="Nothing was sent: the other ranks' parts can't come from anywhere else.",
         other="The parts travel by other means than one all_gather: each rank has one part, and all want all parts.",
+        not_all="Some ranks call all_gather and others don't, and wait for each other: all do, or none. Every rank has "
+        "to look whether the unit is there.",
         again="A unit that was there already was gathered again, Ψ more elements for nothing: look first whether it "
         "is there.",
     ),

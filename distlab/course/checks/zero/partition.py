@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
@@ -34,7 +35,8 @@ def partitioned(partition, count: int, kind: dict) -> dict:
     if not isinstance(result, list | tuple) or [type(part) for part in result] != [torch.Tensor] * 2:
         return dict(came=f"{type(result).__name__} {result!r}"[:60])
     weights_P, shard_S = result
-    found = dict(weights=weights_P.detach().clone(), shard=shard_S.detach().clone())
+    in_graph = weights_P.requires_grad or shard_S.requires_grad
+    found = dict(weights=weights_P.detach().clone(), shard=shard_S.detach().clone(), in_graph=in_graph)
     found["kept"] = all(p.shape == shape and torch.equal(p.detach(), value) for p, (shape, value) in zip(given, before))
     with torch.no_grad():
         weights_P += 100
@@ -69,6 +71,10 @@ def _try(learners, trial: Trial, ranks: int, count: int, **kind: bool) -> None:
     if "came" in found[0]:
         raise Wrong(case, f"expected two plain tensors, weights_P and shard_S, got {found[0]['came']}")
     _shapes(case, found, ranks, kind, count)
+    if (dtype := found[0]["weights"].dtype) != torch.float64:
+        raise Wrong(
+            case, f"the dtype of weights_P: expected torch.float64, as the parameters', got {dtype}", ("dtype",)
+        )
     want_P = padded(own, ranks)
     beliefs = {"unfilled": [torch.zeros_like(want_P)] * ranks, "no-start": [_all_at_the_start(own, want_P)] * ranks}
     compare(f"{case}, weights_P", [f["weights"] for f in found], [want_P] * ranks, beliefs)
@@ -78,6 +84,8 @@ def _try(learners, trial: Trial, ranks: int, count: int, **kind: bool) -> None:
         "strided": [want_P[rank::ranks] for rank in range(ranks)],
     }
     compare(f"{case}, shard_S", [f["shard"] for f in found], [part(want_P, r, ranks) for r in range(ranks)], beliefs)
+    if found[0]["in_graph"]:
+        raise Wrong(case, "requires_grad of weights_P or shard_S: expected False, got True", ("in-graph",))
     for rank, f in enumerate(found):
         _views(f"{case}, rank {rank}", f, want_P, rank, ranks)
 
@@ -91,8 +99,11 @@ def _all_at_the_start(own: list[nn.Parameter], want_P: torch.Tensor) -> torch.Te
 
 
 def _why_it_fails(failed: RankFailed) -> tuple[str, ...]:
-    """Whether a parameter had no room in the flat tensor."""
-    message = failed.error.failures[failed.error.rank].message
+    """Whether tensors were looked for with ``in``, or a parameter had no room in the flat tensor."""
+    cause = failed.error.failures[failed.error.rank]
+    message, code = cause.message, cause.frames[-1].code if cause.frames else ""
+    if re.search(r"\bnot in\b|\bif\b.* in ", code or "") and ("must match" in message or "Boolean value" in message):
+        return ("looked-for",)
     return ("floor",) if "is invalid for input of size" in message or "expanded size" in message else ()
 
 
@@ -105,6 +116,7 @@ def _shapes(case: str, found: list[dict], ranks: int, kind: dict, count: int) ->
     known = {
         size // ranks * ranks: "floor",
         size: "unpadded",
+        size + -size % ranks + (0 if size % ranks else ranks): "one-too-many",
         size + tied + -(size + tied) % ranks: "tied-twice",
         size + frozen + -(size + frozen) % ranks: "frozen",
     }
@@ -137,6 +149,14 @@ PARTITION = Exercise(
         floor="The remainder is lost: {size} numbers cut into {ranks} parts leave some over. Round the size of a "
         "part up, not down.",
         unpadded="There is no padding: {ranks} ranks can't cut {size} numbers evenly. Make room for ranks × size.",
+        one_too_many="{ranks} ranks cut {size} numbers evenly, and still each part was made one longer. Round up only "
+        "where there is a rest: -(-total // n).",
+        looked_for="Tensors were looked for with `in`, which compares them number by number. list(dict.fromkeys(…)) "
+        "drops repeats without comparing numbers; `is` asks whether two are one and the same.",
+        dtype="weights_P has torch's default dtype: make it in the parameters' own, dtype=p.dtype. Weights in bfloat16 "
+        "must stay so.",
+        in_graph="weights_P hangs on the parameters in autograd's graph (requires_grad), and no optimizer takes it "
+        "then. Copy the numbers alone: p.data, or p.detach().",
         tied_twice="The tied parameter stands in weights_P twice. Its two copies would drift apart: list each "
         "parameter once.",
         frozen="The frozen parameter is in weights_P. Nothing moves it, so no optimizer state is kept for it: leave "
@@ -156,6 +176,6 @@ PARTITION = Exercise(
         "Three things: list the trainable parameters, each once (dict.fromkeys keeps the order and drops repeats); "
         "round size = total / world up; make weights_P of world × size zeros.",
         "Go through the parameters with a running start: part = weights_P[start : start + p.numel()].view_as(p), copy "
-        "p's numbers into it, then p.data = part. The shard is weights_P[rank * size : (rank + 1) * size].",
+        "p.data into it, then p.data = part. The shard is weights_P[rank * size : (rank + 1) * size].",
     ),
 )

@@ -8,29 +8,44 @@ import torch
 import torch.distributed as dist
 
 from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
-from distlab.course.checks.zero.common import coded, elements, in_words, inside, numbers, padded, part, unit_of
-from distlab.course.compare import compare, difference_by_rank
+from distlab.course.checks.zero.common import (
+    coded,
+    divided,
+    elements,
+    in_words,
+    inside,
+    numbers,
+    padded,
+    part,
+    same_memory,
+    unit_of,
+    wrong_constant,
+)
+from distlab.course.compare import compare, difference, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
 from distlab.ranks.spans import span
 
 STEPS = (1, 2)
-CASES = ((2, 4), (3, 7), (4, 10), (1, 3))  # ranks, numbers
+CASES = ((3, 6), (2, 4), (4, 10), (1, 3))  # ranks, numbers; on three a mistake by 2 or by 4 shows as what it is
 
 
 def stepped(zero_step, count: int) -> dict:
     """On a rank: two steps of a unit of ``count`` numbers; the gradients its optimizer saw, and the weights after
     each."""
     unit = unit_of([numbers(count)])
-    weights = []
+    weights_P, notes = unit.weights_P, dict(weights=[], left=[], moved=[])
     for turn in STEPS:
         gradient = coded(count, dist.get_rank(), turn)
-        unit.gradient_P = padded([gradient], dist.get_world_size())
+        unit.gradient_P = gradient_P = padded([gradient], dist.get_world_size())
         with span("step"):
             zero_step(unit)
-        weights.append(unit.weights_P.detach().clone())
-    return dict(seen=unit.optimizer.seen, weights=weights)
+        notes["weights"].append(unit.weights_P.detach().clone())
+        notes["left"].append(gradient_P.clone())
+        notes["moved"] += [] if same_memory(unit.weights_P, weights_P) else ["weights_P"]
+        notes["moved"] += [] if same_memory(unit.gradient_P, gradient_P) else ["gradient_P"]
+    return notes | dict(seen=unit.optimizer.seen)
 
 
 def check_zero1_by_all_reduce(learners: Callable, trial: Trial) -> str:
@@ -51,7 +66,19 @@ def check_zero1_step(learners: Callable, trial: Trial) -> str:
             known = _known_sizes(sizes, length)
             detail = f"elements in two steps: expected reduce_scatter {length}, all_gather {length}, got "
             raise Wrong(with_ranks(ranks), detail + in_words(sizes), known)
+        _own_place(f"{with_ranks(ranks)} and {count} numbers", run, ranks, count)
     return "weights equal one process's after every step, and 2Ψ (N − 1)/N elements were sent, with 1 to 4 ranks"
+
+
+def _own_place(case: str, run: Run, ranks: int, count: int) -> None:
+    """Raises Wrong if a rank's part of the sum was written into another rank's part of gradient_P."""
+    total = sum(padded([coded(count, rank)], ranks) for rank in range(ranks))
+    for rank, value in enumerate(run.values):
+        for other in set(range(ranks)) - {rank}:
+            for written in (part(total, rank, ranks), part(total, rank, ranks) / ranks):
+                if not difference(part(value["left"][0], other, ranks), written):
+                    detail = f"part {other} of rank {rank}'s gradient_P holds what belongs to part {rank}"
+                    raise Wrong(case, detail, ("elsewhere",))
 
 
 def _known_sizes(sizes, length: int) -> tuple[str, ...]:
@@ -60,6 +87,7 @@ def _known_sizes(sizes, length: int) -> tuple[str, ...]:
         "both": {"all_reduce": length, "reduce_scatter": length, "all_gather": length},
         "two-all-reduces": {"all_reduce": 2 * length},
         "reduce-scatter-and-all-reduce": {"reduce_scatter": length, "all_reduce": length},
+        "reduces": {"reduce": length, "all_gather": length},
     }
     return tuple(id for id, predicted in known.items() if dict(sizes) == predicted)
 
@@ -91,15 +119,23 @@ def _try_weights(learners, trial: Trial, ranks: int, count: int) -> Run:
     }
     want = [[part(m, rank, ranks) for m in mean] for rank in range(ranks)]
     beliefs["only-rank-0"] = [want[0], *[[]] * (ranks - 1)]
-    compare(f"{case}, the gradients that the optimizers got", seen, want, beliefs, ranks=ranks)
+    beliefs["neighbour"] = [want[(rank + 1) % ranks] for rank in range(ranks)]
+    if constant := wrong_constant(seen, beliefs["sum"], ranks):
+        beliefs["constant"] = divided(beliefs["sum"], constant)
+    fields = dict(ranks=ranks, constant=constant)
+    compare(f"{case}, the gradients that the optimizers got", seen, want, beliefs, **fields)
     start = padded([numbers(count)], ranks)
     right = [start - mean[0], start - mean[0] - mean[1]]
     beliefs = {
         "not-gathered": [_apart(start, mean, rank, ranks) for rank in range(ranks)],
         "gathered-first": _late(start, mean, ranks),
+        "summed-weights": [_summed(start, mean, ranks)] * ranks,
     }
     if difference_by_rank(weights, [right] * ranks):
         compare(f"{case}, the weights after each step", weights, [right] * ranks, beliefs, ranks=ranks)
+    for name in run.values[0]["moved"]:
+        detail = f"unit.{name} is another tensor after the step; expected the same one, with new numbers in it"
+        raise Wrong(case, detail, ("new-weights" if name == "weights_P" else "new-gradient",))
     return run
 
 
@@ -108,7 +144,8 @@ def why_sizes_differ(failed: RankFailed) -> tuple[str, ...]:
     message = failed.error.failures[failed.error.rank].message
     if "assign a gradient of size" in message:
         return ("whole",)
-    return ("swapped",) if "invalid tensor size" in message or "outputShape" in message else ()
+    wrong_lengths = "invalid tensor size", "invalid output tensor", "outputShape"
+    return ("swapped",) if any(words in message for words in wrong_lengths) else ()
 
 
 def _apart(start: torch.Tensor, mean: list[torch.Tensor], rank: int, ranks: int) -> list[torch.Tensor]:
@@ -118,6 +155,12 @@ def _apart(start: torch.Tensor, mean: list[torch.Tensor], rank: int, ranks: int)
         part(weights, rank, ranks).sub_(part(gradient, rank, ranks))
         history.append(weights.clone())
     return history
+
+
+def _summed(start: torch.Tensor, mean: list[torch.Tensor], ranks: int) -> list[torch.Tensor]:
+    """The weights if all ranks', of which each has moved its own part, are added up."""
+    first = ranks * start - mean[0]
+    return [first, ranks * first - mean[1]]
 
 
 def _late(start: torch.Tensor, mean: list[torch.Tensor], ranks: int) -> list[list[torch.Tensor]]:
@@ -143,6 +186,8 @@ COMMON = dict(
     "tensor than the one that is used.",
     twice="The gradients are {ranks} times too small: divided by the number of ranks twice.",
     first_part="Every rank's optimizer got the first part of the gradient; rank r's part is the r-th.",
+    neighbour="Every rank's optimizer got the next rank's part of the gradient; rank r's part is the r-th.",
+    constant="The sum over {ranks} ranks was divided by {constant}: divide by the world size, whatever it is.",
     whole="The shard was given the whole gradient. It has one part of the weights, and wants the same part of the "
     "gradient: 1/N of the optimizer's states is the point.",
     swapped="The two tensors of a collective stand the wrong way round, or one is of the wrong length: "
@@ -150,6 +195,12 @@ COMMON = dict(
     not_gathered="Each rank has moved its own part of the weights, and has the old numbers everywhere else: gather "
     "the parts after the step.",
     gathered_first="The weights are one step behind: they were gathered before the update, not after it.",
+    summed_weights="The weights of all ranks were added up. Every rank has one part that is right: an all_gather puts "
+    "the parts side by side, an all-reduce sums.",
+    new_weights="The new weights are in a new tensor, and the model's parameters are views of the old one: they never "
+    "see them. Gather into the weights_P that is there.",
+    new_gradient="unit.gradient_P is a new tensor now, and the parameters' .grad are views of the old one, which "
+    "nobody sets to zero any more: the next gradients are added to it. Divide in place: unit.gradient_P /= n.",
 )
 
 ZERO1_BY_ALL_REDUCE = Exercise(
@@ -176,6 +227,9 @@ ZERO1_STEP = Exercise(
         "rank has one part that is right, so all_gather them.",
         reduce_scatter_and_all_reduce="The gradient goes the short way, by reduce-scatter; but the weights went "
         "through an all-reduce, which costs two all-gathers.",
+        reduces="The parts were reduced one by one, each to its rank: one reduce_scatter does all of it.",
+        elsewhere="reduce_scatter wrote into another part of the tensor that it reads than the rank's own. It may do "
+        "so only in its own part, chunk(n)[rank]: what else it overwrites, somebody may still have to read.",
     ),
     hints=(
         "An all-reduce is a reduce-scatter and an all-gather. Between the two, each rank holds its own part of the "

@@ -10,7 +10,19 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
-from distlab.course.checks.zero.common import elements, in_words, inside, padded, part, unit_of
+from distlab.course.checks.zero.common import (
+    divided,
+    elements,
+    held_inside,
+    in_words,
+    inside,
+    padded,
+    part,
+    same_memory,
+    storage_bytes,
+    unit_of,
+    wrong_constant,
+)
 from distlab.course.checks.zero.zero1 import why_sizes_differ
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
@@ -19,6 +31,8 @@ from distlab.ranks.outcome import Run
 from distlab.ranks.spans import span
 
 STEPS = 2
+WATCHED = 3  # ranks of the run whose memory is looked at
+BYTES = 8  # of a float64
 
 
 def model_of(seed: int) -> nn.Sequential:
@@ -44,7 +58,8 @@ def stepped(zero2_step, seed: int) -> dict:
     """On a rank: two steps; what the optimizers got, the weights after each, and how long gradients lived."""
     rank, model = dist.get_rank(), model_of(seed)
     units = [unit_of(list(layer.parameters())) for layer in layers_of(model)]
-    notes = dict(weights=[], calls=[], alive=[], left=[])
+    given = [unit.weights_P for unit in units]
+    notes = dict(weights=[], calls=[], alive=[], left=[], parts=[])
     for turn in range(STEPS):
         with span(f"step {turn}"):
             zero2_step(units, lambda turn=turn: _backward(model, units, seed, rank, turn, notes))
@@ -52,7 +67,8 @@ def stepped(zero2_step, seed: int) -> dict:
         notes["left"].append(_with_gradients(units))
         for unit in units:
             unit.shard_S.grad = None
-    return notes | dict(seen=[unit.optimizer.seen for unit in units])
+    kept = [same_memory(unit.weights_P, weights_P) for unit, weights_P in zip(units, given)]
+    return notes | dict(seen=[unit.optimizer.seen for unit in units], kept=all(kept))
 
 
 def _backward(model, units: list[SimpleNamespace], seed: int, rank: int, turn: int, notes: dict) -> None:
@@ -66,6 +82,7 @@ def _backward(model, units: list[SimpleNamespace], seed: int, rank: int, turn: i
     for hook in last:
         hook.remove()
     notes["alive"].append(alive[-1])
+    notes["parts"].append([storage_bytes(unit.shard_S.grad) for unit in units])
 
 
 def _with_gradients(units: list[SimpleNamespace]) -> int:
@@ -74,15 +91,17 @@ def _with_gradients(units: list[SimpleNamespace]) -> int:
 
 def check_zero2_step(learners: Callable, trial: Trial) -> str:
     """Tries two steps of three units."""
-    for ranks in (2, 3, 4, 1):
+    for ranks in (3, 2, 4, 1):
         case = f"{with_ranks(ranks)} and units of 16, 20 and 10 numbers"
         try:
-            run = trial.watch(case, stepped, learners, trial.seed, ranks=ranks)
+            record = True if ranks == WATCHED else "messages"
+            run = trial.watch(case, stepped, learners, trial.seed, ranks=ranks, record=record)
         except RankFailed as failed:
             raise failed.because(*why_sizes_differ(failed)) from None
         _forms(case, run, ranks)
         _values(case, run, ranks, trial.seed)
         _gathers(case, run, ranks)
+        _memory(case, run, ranks)
     return (
         "weights equal one process's after every step; each unit's gradients are scattered during the backward pass "
         "and let go, 2Ψ (N − 1)/N elements are sent; with 1 to 4 ranks"
@@ -106,18 +125,52 @@ def _forms(case: str, run: Run, ranks: int) -> None:
         if not sizes[0]["reduce_scatter"]:
             detail = f"elements in step 1: got {in_words(sizes[0])}, expected a reduce_scatter of every unit"
             raise Wrong(case, detail, ("never",))
+        _units(case, [m.elements for m in inside(run.recording, 0, "step 0") if m.kind == "reduce_scatter"], ranks)
         if not during["reduce_scatter"] and sizes[0]["reduce_scatter"]:
             detail = "reduce_scatter during backward(): expected one for each unit, got none"
             raise Wrong(case, detail, ("late",))
-        if sizes[1]["reduce_scatter"] == 2 * sizes[0]["reduce_scatter"] > 0:
+        if sizes[1]["reduce_scatter"] > sizes[0]["reduce_scatter"]:
             detail = f"in step 1 {in_words(sizes[0])} elements, in step 2 {in_words(sizes[1])}"
             raise Wrong(f"{case}, step 2", detail, ("hooks-stay",))
+        if during["all_gather"]:
+            detail = f"elements during backward(): got {in_words(during)}, expected reduce_scatter alone"
+            raise Wrong(case, detail, ("in-hook",))
     alive = notes["alive"]
     if any(alive):
         detail = f"when the last gradient came, {alive[0]} of the 2 other units still held their own; expected 0"
         raise Wrong(case, detail, ("kept",))
     if any(notes["left"]):
         raise Wrong(case, f"after the step {notes['left'][0]} units hold .grad tensors, expected 0", ("kept",))
+
+
+def _units(case: str, lengths: list[int], ranks: int) -> None:
+    """Raises Wrong where the lengths of what was reduced in the first step, in order, show a known mistake."""
+    right = _lengths(ranks)
+    detail = f"elements of the reduce_scatters in step 1: expected {right[::-1]}, got {lengths}"
+    if lengths == right[-1:] * len(right):
+        raise Wrong(case, detail, ("loop-variable",))
+    if lengths == [length for length in right[::-1] for _ in range(2)]:  # each unit has two parameters
+        raise Wrong(case, detail, ("each-parameter",))
+
+
+def _memory(case: str, run: Run, ranks: int) -> None:
+    """Raises Wrong unless gradients are as small as their parts during the first backward pass, and buckets go."""
+    parts = [BYTES * length // ranks for length in _lengths(ranks)]
+    got = run.values[0]["parts"][0]
+    if any(size > part for size, part in zip(got, parts)):
+        detail = f"bytes that the .grad of the three shards keep in memory: expected {parts}, got {got}"
+        raise Wrong(case, detail, ("view",))
+    looks = held_inside(run.recording, 0, "backward")
+    if not looks:  # this run's memory was not looked at
+        return
+    gradients, buffers = (max(getattr(look, kind) for look in looks) for kind in ("gradients", "buffers"))
+    if gradients > sum(parts):
+        detail = f"bytes of gradients in backward(): expected no more than the parts' {sum(parts)}, got {gradients}"
+        raise Wrong(case, detail, ("late-free",))
+    one = BYTES * max(_lengths(ranks)) + max(parts)
+    if buffers > one + sum(parts):
+        detail = f"bytes of buffers in backward(): expected no more than {one} (a bucket and its part), got {buffers}"
+        raise Wrong(case, detail, ("buckets",))
 
 
 def _values(case: str, run: Run, ranks: int, seed: int) -> None:
@@ -137,7 +190,10 @@ def _values(case: str, run: Run, ranks: int, seed: int) -> None:
             "own": [[part(g, rank, ranks) for g in own[rank]] for rank in range(ranks)],
             "twice": [[p / ranks for p in of_rank] for of_rank in want],
         }
-        compare(f"{case}, step {turn + 1}, the gradients that the optimizers got", seen, want, beliefs, ranks=ranks)
+        if constant := wrong_constant(seen, beliefs["sum"], ranks):
+            beliefs["constant"] = divided(beliefs["sum"], constant)
+        fields = dict(ranks=ranks, constant=constant)
+        compare(f"{case}, step {turn + 1}, the gradients that the optimizers got", seen, want, beliefs, **fields)
         new = [f - m for f, m in zip(flat, mean)]
         got = [v["weights"][turn] for v in run.values]
         beliefs = {
@@ -146,6 +202,9 @@ def _values(case: str, run: Run, ranks: int, seed: int) -> None:
             "last-unit": [[*_mixed(flat, new, rank, ranks)[:-1], new[-1]] for rank in range(ranks)],
         }
         compare(f"{case}, step {turn + 1}, the weights of the units", got, [new] * ranks, beliefs)
+        if not run.values[0]["kept"]:
+            detail = "unit.weights_P is another tensor after the step; expected the same one, with new numbers in it"
+            raise Wrong(case, detail, ("new-weights",))
         flat = new
         _set(model, flat)
 
@@ -192,8 +251,24 @@ ZERO2_STEP = Exercise(
         "all_gather(where P numbers go, the S of this rank), reduce_scatter(where S numbers go, the P of this rank).",
         kept="The gradients of a unit that has been reduced are still there: its part is in unit.shard_S.grad, so set "
         "the .grad of its parameters to None. Otherwise stage 2 saves nothing.",
-        hooks_stay="The hooks of the first step are still there in the second, so each unit is reduced twice: remove "
-        "them after backward().",
+        hooks_stay="Hooks of the first step are still there in the second, so units are reduced twice: remove all of "
+        "them, of every unit, after backward().",
+        loop_variable="The last unit was reduced again and again, the others never: a function that is made in a loop "
+        "looks up the loop's variable when it runs, and then that is the last unit. when_complete hands the complete "
+        "unit over as the argument: use that.",
+        each_parameter="A unit was reduced for each of its parameters, the first time before all its gradients were "
+        "there: when_complete(unit, call) calls once, when the last has come.",
+        in_hook="A unit was gathered inside the backward pass: update and gather after it, when all gradients are "
+        "there. Who clips by the norm of all gradients could not do so otherwise.",
+        view="unit.shard_S.grad is a view of its bucket, and keeps all of it in memory: stage 2 saves nothing so. Let "
+        "reduce_scatter write into a tensor of the shard's size, torch.empty_like(unit.shard_S).",
+        buckets="Buckets pile up: every one is still in memory when the next comes. Hold it in a name inside the "
+        "function only, which ends with it.",
+        late_free="A unit's gradients are in memory twice while they are sent, in the bucket and as .grad: set .grad "
+        "to None after flatten(unit) and before reduce_scatter.",
+        new_weights="The new weights are in a new tensor, and the model's parameters are views of the old one: they "
+        "never see them. Gather into the weights_P that is there.",
+        constant="The sum over {ranks} ranks was divided by {constant}: divide by the world size, whatever it is.",
         all_reduce="The gradients go through an all-reduce, which brings every rank all of them: a reduce-scatter "
         "brings each its part, for half the bytes.",
         no_step="No optimizer got a gradient: each unit has an optimizer of its own, and its step comes after "
@@ -209,9 +284,9 @@ ZERO2_STEP = Exercise(
         last_unit="Only the last unit was gathered after the step: is all_gather inside the loop over the units?",
     ),
     hints=(
-        "Write a small function scatter(unit): flatten(unit), reduce_scatter into a new part of the shard's size, "
-        "divide, hand it to unit.shard_S.grad, and let the .grad of every parameter go. when_complete(unit, scatter) "
-        "has it called in time.",
+        "Write a small function scatter(unit): flatten(unit), let the .grad of every parameter go, reduce_scatter into "
+        "a new part of the shard's size, divide, hand it to unit.shard_S.grad. when_complete(unit, scatter) has it "
+        "called in time.",
         "hooks = [hook for unit in units for hook in when_complete(unit, scatter)]; backward(); remove them; "
         "then for each unit: unit.optimizer.step() and all_gather(unit.weights_P, unit.shard_S).",
     ),
