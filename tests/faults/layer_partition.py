@@ -18,6 +18,15 @@ _MAKE_STAGE = (
     ),
     Fault("make_stage", "strided", _MINE, "mine = range(dist.get_rank(), num_layers, dist.get_world_size())"),
     Fault("make_stage", "backwards", "for i in mine", "for i in reversed(mine)"),
+    Fault(
+        "make_stage",
+        "short-first",
+        _MINE,
+        f"{_RANK}; m = my_rows(num_layers, world - 1 - rank, world)\n"
+        "    mine = range(num_layers - m.stop, num_layers - m.start)",
+    ),
+    Fault("make_stage", "from-zero", "for i in mine", "for i in range(len(mine))"),
+    Fault("make_stage", "no-my-rows", _MINE, _MINE.replace("my_rows(", "eval('my_rows', {})(")),
     Fault("make_stage", "last-first", "dist.get_rank(), ", "dist.get_world_size() - 1 - dist.get_rank(), "),
     Fault(
         "make_stage",
@@ -55,6 +64,7 @@ _SEND_ACTIVATION = (
     ),
     Fault("send_activation", "shape-too", _SEND, f"dist.send(torch.tensor(h_BD.shape), to); {_SEND}"),
     Fault("send_activation", "collective", _SEND, "dist.broadcast(h_BD.detach().contiguous(), dist.get_rank())"),
+    Fault("send_activation", "by-rows", _SEND, "[dist.send(row.detach().contiguous(), to) for row in h_BD]"),
     Fault("send_activation", "float32", ".contiguous()", ".contiguous().float()"),
     Fault("send_activation", "cuts", _SEND, f"h_BD.detach_(); {_SEND}"),
     Fault("send_activation", "unwaited", "dist.send", "dist.isend"),
@@ -75,6 +85,11 @@ _RECV_ACTIVATION = (
     Fault("recv_activation", "float32", "no_rows_0D.new_empty(num_rows", "torch.empty(num_rows"),
     Fault("recv_activation", "no-rows", _MEMORY, "h_BD = torch.empty_like(no_rows_0D)"),
     Fault("recv_activation", "one-axis", "*no_rows_0D.shape[1:]", "no_rows_0D.shape[-1]"),
+    Fault("recv_activation", "one-axis", "*no_rows_0D.shape[1:]", "no_rows_0D.shape[1]"),
+    Fault("recv_activation", "one-axis", _MEMORY, "_, D = no_rows_0D.shape; h_BD = no_rows_0D.new_empty(num_rows, D)"),
+    Fault("recv_activation", "rank-before", _RECV, "dist.recv(h_BD, dist.get_rank() - 1)"),
+    Fault("recv_activation", "not-received", f"    {_RECV}\n", ""),
+    Fault("recv_activation", "resizes", "new_empty(", "resize_("),
     Fault(
         "recv_activation",
         "reuses",
@@ -92,7 +107,6 @@ _RECV_ACTIVATION = (
     Fault("recv_activation", None, _RECV, f"if dist.get_rank() == 0: {_RECV}"),
     Fault("recv_activation", None, _RECV, f"if dist.get_world_size() < 3: {_RECV}\n    else: h_BD.zero_()"),
     Fault("recv_activation", None, _MEMORY, f"{_MEMORY}; no_rows_0D.resize_(1, *no_rows_0D.shape[1:])"),
-    Fault("recv_activation", None, _RECV, "dist.recv(h_BD, dist.get_rank() - 1)"),
 )
 
 _INPUTS = "inputs = x_BD if rank == 0 else recv_activation(no_rows_0D, num_rows, rank - 1)"
@@ -103,6 +117,26 @@ _LINE = "rank, last = dist.get_rank(), dist.get_world_size() - 1"
 _FORWARD_STAGE = (
     Fault("forward_stage", "pixels", f"{_INPUTS}\n    {_OUTPUTS}\n    {_SENDS}", f"inputs = x_BD\n    {_OUTPUTS}"),
     Fault("forward_stage", "sends-inputs", "send_activation(outputs,", "send_activation(inputs,"),
+    Fault("forward_stage", "ran-on-batch", _OUTPUTS, "outputs = stage(x_BD)"),
+    Fault("forward_stage", "not-received", _INPUTS, "inputs = x_BD"),
+    Fault(
+        "forward_stage", "twice", _OUTPUTS, f"{_OUTPUTS}\n    if rank: recv_activation(no_rows_0D, num_rows, rank - 1)"
+    ),
+    Fault("forward_stage", "two-ranks", "num_rows, rank - 1)", "num_rows, 0)"),
+    Fault("forward_stage", "two-ranks", "rank + 1)", "last)"),
+    Fault("forward_stage", "len-of-batch", "num_rows, rank - 1)", "len(x_BD), rank - 1)"),
+    Fault("forward_stage", "asks", _OUTPUTS, f"inputs.requires_grad_(); {_OUTPUTS}"),
+    Fault(
+        "forward_stage", "asks", _OUTPUTS, f"inputs = inputs if rank else inputs.clone().requires_grad_(); {_OUTPUTS}"
+    ),
+    Fault(
+        "forward_stage",
+        "asks",
+        _OUTPUTS,
+        f"if last == 3: inputs.requires_grad_()\n    {_OUTPUTS}",
+    ),
+    Fault("forward_stage", "swapped", "return inputs, outputs", "return outputs, inputs"),
+    Fault("forward_stage", "no-graph", _OUTPUTS, f"with torch.no_grad(): {_OUTPUTS}"),
     Fault("forward_stage", "no-graph", "return inputs, outputs", "return inputs, outputs.detach()"),
     Fault("forward_stage", "other-inputs", _OUTPUTS, "outputs = stage(inputs.detach())"),
     Fault("forward_stage", "outputs-only", "return inputs, outputs", "return outputs"),
@@ -124,7 +158,7 @@ _FORWARD_STAGE = (
     Fault("forward_stage", None, _OUTPUTS, f"{_OUTPUTS}\n    if rank == 0: x_BD += 1"),
 )
 
-_GRADIENT = "gradient = torch.empty_like(outputs)"
+_GRADIENT = "gradient = outputs.new_empty(outputs.shape)"
 _START = "torch.autograd.backward(outputs, gradient)"
 _BACK = "if rank > 0:\n        send_activation(inputs.grad, rank - 1)"
 
@@ -155,6 +189,17 @@ _BACKWARD_STAGE = (
         "    if rank > 0:\n        send_activation(gradient, rank - 1)",
     ),
     Fault("backward_stage", "activation", "send_activation(inputs.grad,", "send_activation(inputs,"),
+    Fault("backward_stage", "strided", _GRADIENT, "gradient = torch.empty_like(outputs)"),
+    Fault("backward_stage", "float32", _GRADIENT, "gradient = torch.empty(outputs.shape)"),
+    Fault("backward_stage", "of-inputs", _GRADIENT, "gradient = torch.empty_like(inputs)"),
+    Fault("backward_stage", "two-ranks", "send_activation(inputs.grad, rank - 1)", "send_activation(inputs.grad, 0)"),
+    Fault("backward_stage", "two-ranks", "dist.recv(gradient, rank + 1)", "dist.recv(gradient, last)"),
+    Fault(
+        "backward_stage",
+        "handed-on",
+        "send_activation(inputs.grad,",
+        "send_activation(inputs.grad if rank == last else gradient,",
+    ),
     Fault("backward_stage", "scalar", _START, "outputs.backward()"),
     Fault("backward_stage", "loss-everywhere", "if rank == last:", "if True:"),
     Fault("backward_stage", "no-gradient-yet", _BACK, "send_activation(inputs.grad, rank - 1)"),
@@ -200,6 +245,10 @@ _PARTITIONED_STEP = (
         f"backward_stage(inputs, outputs, loss)\n    {_STEP}\n    {_CLEAR}",
         f"{_STEP}\n    {_CLEAR}\n    backward_stage(inputs, outputs, loss)",
     ),
+    Fault("partitioned_step", "cleared", _STEP, f"{_CLEAR}; {_STEP}"),
+    Fault("partitioned_step", "softmax", _LOSS, "F.cross_entropy(outputs.softmax(1), y_B)"),
+    Fault("partitioned_step", "len-of-batch", "len(y_B)", "len(x_BD)"),
+    Fault("partitioned_step", "fixed-rows", "len(y_B)", "32"),
     Fault("partitioned_step", "last-only", "backward_stage(inputs, outputs, loss)", "is_last and loss.backward()"),
     Fault("partitioned_step", "sum", _LOSS, "F.cross_entropy(outputs, y_B, reduction='sum')"),
     Fault("partitioned_step", "tensor", "loss.item()", "loss"),
@@ -241,6 +290,39 @@ _GREEDY = """ends, share = [], sum(costs) / num_stages
     return [range(a, b) for a, b in zip([0, *ends], [*ends, len(costs)])]
     """
 
+_BEFORE_THE_MEAN = """stages, start, filled, share = [], 0, 0, sum(costs) / num_stages
+    for i, cost in enumerate(costs):
+        if i > start and filled + cost > share and len(stages) < num_stages - 1:
+            stages.append(range(start, i))
+            start, filled = i, 0
+        filled += cost
+    return [*stages, range(start, len(costs))]
+    """
+
+_BISECTION = """def fill(limit):
+        stages, start, filled = [], 0, 0
+        for i, cost in enumerate(costs):
+            if i > start and (filled + cost > limit or len(costs) - i <= num_stages - 1 - len(stages)):
+                stages.append(range(start, i))
+                start, filled = i, 0
+            filled += cost
+        return [*stages, range(start, len(costs))]
+    low, high = WHOLE(max(costs)), WHOLE(sum(costs)) + 1
+    while low < high:
+        middle = (low + high) // 2
+        fits = len(fill(middle)) <= num_stages and max(sum(costs[s.start : s.stop]) for s in fill(middle)) <= middle
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return fill(low)
+    """
+
+_MAY_BE_EMPTY = """best, cut = {0: 0}, {0: []}
+    for _ in range(num_stages):
+        ways = {n: min((max(best[i], sum(costs[i:n])), i) for i in best if i <= n) for n in range(len(costs) + 1)}
+        cut = {n: [*cut[i], range(i, n)] for n, (_, i) in ways.items()}
+        best = {n: largest for n, (largest, _) in ways.items()}
+    return cut[len(costs)]
+    """
+
 _EVERY_CUT = """from itertools import combinations
     cuts = combinations(range(1, len(costs)), num_stages - 1)
     cuts = ([range(a, b) for a, b in zip((0, *cut), (*cut, len(costs)))] for cut in cuts)
@@ -255,6 +337,9 @@ _PARTITION_LAYERS = (
         "return [my_rows(len(costs), s, num_stages) for s in range(num_stages)]",
     ),
     Fault("partition_layers", "greedy", _START_OF_CUT, _GREEDY + _START_OF_CUT),
+    Fault("partition_layers", "greedy", _START_OF_CUT, _BEFORE_THE_MEAN + _START_OF_CUT),
+    Fault("partition_layers", "whole-numbers", _START_OF_CUT, _BISECTION.replace("WHOLE", "int") + _START_OF_CUT),
+    Fault("partition_layers", "empty", _START_OF_CUT, _MAY_BE_EMPTY + _START_OF_CUT),
     Fault("partition_layers", "lost", _ANSWER, "return [*best[len(costs)][1][:-1], best[len(costs)][1][-1][:-1]]"),
     Fault("partition_layers", "mixed", _ANSWER, "return best[len(costs)][1][::-1]"),
     Fault("partition_layers", "empty", _ANSWER, "return [range(0, len(costs)), *[range(0)] * (num_stages - 1)]"),
@@ -272,13 +357,23 @@ _ZEROS = "if weight.grad is None:\n        weight.grad = torch.zeros_like(weight
 _ADD_TIED_GRADIENTS = (
     Fault("add_tied_gradients", "kept", _SUM, ""),
     Fault("add_tied_gradients", "mean", _SUM, f"{_SUM}; weight.grad /= dist.get_world_size(group)"),
-    Fault("add_tied_gradients", "by-ranks", _SUM, f"{_SUM}; weight.grad /= dist.get_world_size()"),
+    Fault("add_tied_gradients", "mean", _SUM, f"{_SUM}; weight.grad /= dist.get_world_size()"),
     Fault(
         "add_tied_gradients",
         "one-side",
         _SUM,
         "mine = weight.grad.clone(); dist.all_reduce(mine, group=group)\n"
         "    if dist.get_rank() == 0: weight.grad = mine",
+    ),
+    Fault("add_tied_gradients", "one-side", _SUM, "dist.reduce(weight.grad, 0, group=group)"),
+    Fault(
+        "add_tied_gradients", "outside", "        return", "        return dist.all_reduce(torch.zeros(1), group=group)"
+    ),
+    Fault(
+        "add_tied_gradients",
+        "none",
+        _NOBODY,
+        "if dist.get_rank() not in (0, dist.get_world_size() - 1):\n        return",
     ),
     Fault("add_tied_gradients", "first-copied", _SUM, "dist.broadcast(weight.grad, 0, group=group)"),
     Fault("add_tied_gradients", "weights", _SUM, f"{_SUM}; dist.all_reduce(weight.data, group=group)"),

@@ -75,14 +75,17 @@ def _sizes(sizes: list[int]) -> str:
     return f"{len(sizes)} ({', '.join(f'{size:,}' for size in sizes[:6])}{', …' if sizes[6:] else ''} bytes)"
 
 
-def named(failed: RankFailed, known: dict[str, str | None], **fields) -> Wrong:
-    """The failure, named as the first misconception whose words stand in the verdict or in the line it happened at."""
+def named(failed: RankFailed, known: dict[str, str | tuple[str, ...] | None], **fields) -> Wrong:
+    """The failure, named as the first misconception whose words stand in the verdict or in the line it happened at.
+
+    A tuple of words is one or the other.
+    """
     lines = [failure.frames[-1].code for failure in failed.error.failures.values() if failure.frames]
     said = "\n".join([failed.error.verdict, *lines])
     kind = next((kind for kind in _COLLECTIVES if f"{kind}(" in said), None)
     known = known | {"collective": f"{kind}(" if kind and "collective" in known else None}
     for id, words in known.items():
-        if words and words in said:
+        if any(word in said for word in ((words,) if isinstance(words, str) else words or ())):
             return failed.because(id, kind=kind, **fields)
     return failed
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from torch import nn
 
-from distlab.course.checks.layer_partition.common import borders, misconceptions, with_ranks
+from distlab.course.checks.layer_partition.common import borders, misconceptions, named, with_ranks
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import Trial
+from distlab.course.trial import RankFailed, Trial
 
 
 class Numbered(nn.Linear):
@@ -38,7 +38,10 @@ def check_make_stage(learners: Callable, trial: Trial) -> str:
     """Tries ``make_stage`` where the ranks divide the layers, and where they do not."""
     for ranks, num_layers in ((2, 4), (1, 4), (3, 8), (4, 10)):
         case = f"{with_ranks(ranks)} and {num_layers} layers"
-        by_rank = trial.run(case, built, learners, num_layers, ranks=ranks)
+        try:
+            by_rank = trial.run(case, built, learners, num_layers, ranks=ranks)
+        except RankFailed as failed:
+            raise named(failed, {"no-my-rows": "name 'my_rows' is not defined"}) from None
         _check(case, by_rank, num_layers)
     return (
         "every layer is on one rank, in the model's order, in stages that differ by at most one layer; no rank built "
@@ -70,6 +73,8 @@ def _wrong_layers(n: int, ranks: int) -> dict[str, list[list[int]]]:
         "dropped": [list(range(rank * size, (rank + 1) * size)) for rank in places],
         "last-takes-rest": [list(range(rank * size, n if rank == ranks - 1 else (rank + 1) * size)) for rank in places],
         "blocks": [list(range(n))[rank * block : (rank + 1) * block] for rank in places],
+        "short-first": [list(range(n - layers.stop, n - layers.start)) for layers in reversed(borders(n, ranks))],
+        "from-zero": [list(range(len(layers))) for layers in borders(n, ranks)],
         "last-first": [list(layers) for layers in reversed(borders(n, ranks))],
     }
 
@@ -89,6 +94,12 @@ MAKE_STAGE = Exercise(
         dropped="The last layers are missing: {num_layers} layers do not divide by {ranks}, and the remainder is on "
         "no rank.",
         last_takes_rest="The last rank takes all that is left over. Spread it: stages differ by at most one layer.",
+        short_first="Every layer is on one rank, but the shorter stages come first. my_rows gives the longer ranges to "
+        "the first ranks, and the lab cuts everything in one way.",
+        from_zero="Every rank counts its layers from 0, so all of them build the model's first layers: take the "
+        "numbers in the range, not the numbers up to its length.",
+        no_my_rows="my_rows is lab 00's, and the cell that fetches it has not run: run the cell with "
+        'from_lab("start_here").my_rows above this exercise first.',
         blocks="The first stages are filled up and the last ones get what is left: stages differ by at most one layer.",
         list="A stage must be callable: put the layers into nn.Sequential(*layers), not into a {type}.",
     ),

@@ -40,27 +40,40 @@ def batches_of(sizes: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(x[start : start + size], y[start : start + size]) for start, size in zip(starts, sizes)]
 
 
-def trained(partitioned_step, batches: list, seed: int) -> list[dict]:
-    """On a rank: notes of every step: its loss, its gradients when the optimizer stepped, its weights."""
+def trained(partitioned_step, batches: list, seed: int, only_first: bool) -> list[dict]:
+    """On a rank: notes of every step: its loss, its gradients when the optimizer stepped, its weights.
+
+    ``only_first``: rank 0 alone holds the rows.
+    """
     rank, world = dist.get_rank(), dist.get_world_size()
     layers = borders(len(_WIDTHS) - 1, world)[rank]
     stage = make_layers(layers, seed)
     no_rows = torch.empty(0, _WIDTHS[layers.start], dtype=torch.float64)
     with span("steps"):
+        if only_first and rank > 0:
+            batches = [(None, y) for _, y in batches]
         return _history(partitioned_step, stage, batches, no_rows)
 
 
 def _history(step, stage: nn.Module, batches: list, *arguments) -> list[dict]:
     optimizer = torch.optim.SGD(stage.parameters(), lr=0.2, momentum=0.9)
-    seen, notes = [], []
-    optimizer.register_step_pre_hook(lambda *_: seen.append(_gradients(stage)))
+    seen, arrived, ready, notes = [], [], [], []
+    for parameter in stage.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: arrived.append(1))
+
+    def look(*_):
+        seen.append(_gradients(stage))
+        ready.append(bool(arrived))
+
+    optimizer.register_step_pre_hook(look)
     for x, y in batches:
-        seen.clear()
-        mine = x.clone(), y.clone()
+        seen.clear(), arrived.clear(), ready.clear()
+        mine = None if x is None else x.clone(), y.clone()
         loss = step(stage, optimizer, *mine, *arguments)
-        kept = torch.equal(mine[0], x) and torch.equal(mine[1], y)
+        kept = (x is None or torch.equal(mine[0], x)) and torch.equal(mine[1], y)
         gradients = seen[-1] if seen else {}
-        notes.append(dict(loss=loss, num_steps=len(seen), gradients=gradients, weights=_weights(stage), kept=kept))
+        note = dict(loss=loss, num_steps=len(seen), gradients=gradients, weights=_weights(stage), kept=kept)
+        notes.append(note | dict(ready=all(ready)))
     return notes
 
 
@@ -72,9 +85,10 @@ def _weights(stage: nn.Module) -> dict:
     return {n: p.detach().clone() for n, p in stage.named_parameters()}
 
 
-def _one_process(reduction: str = "mean", clears: bool = True) -> Callable:
+def _one_process(reduction: str = "mean", clears: bool = True, softmax: bool = False) -> Callable:
     def step(model, optimizer, x, y):
-        loss = F.cross_entropy(model(x), y, reduction=reduction)
+        outputs = model(x).softmax(1) if softmax else model(x)
+        loss = F.cross_entropy(outputs, y, reduction=reduction)
         loss.backward()
         optimizer.step()
         if clears:
@@ -85,19 +99,22 @@ def _one_process(reduction: str = "mean", clears: bool = True) -> Callable:
 
 
 def check_partitioned_step(learners: Callable, trial: Trial) -> str:
-    """Tries whole steps against one process, on batches of different sizes."""
+    """Tries whole steps against one process, on batches of different sizes, at last with the rows on rank 0 alone."""
     for ranks, sizes in ((2, [4]), (3, [5, 3]), (1, [5, 3]), (4, [7, 7, 2])):
         _try_training(learners, trial, ranks, sizes)
     return (
         "loss, gradients and weights of every stage equal one process's at every step, on real digits; with 1 to 4 "
-        "ranks, batches of different sizes, and one message each way over each cut a step"
+        "ranks, batches of different sizes, and one message each way over each cut a step; also with the rows on rank "
+        "0 alone"
     )
 
 
 def _try_training(learners, trial: Trial, ranks: int, sizes: list[int]) -> None:
     case = f"{with_ranks(ranks)} and {'batches' if sizes[1:] else 'a batch'} of {listed(sizes)} rows"
+    only_first = ranks == 4
+    case += ", which rank 0 alone holds" * only_first
     try:
-        run = trial.watch(case, trained, learners, batches_of(sizes), trial.seed, ranks=ranks)
+        run = trial.watch(case, trained, learners, batches_of(sizes), trial.seed, only_first, ranks=ranks)
     except RankFailed as failed:
         raise named(failed, _WORDS) from None
     right = _simulated(sizes, trial.seed, ranks, _one_process())
@@ -105,6 +122,7 @@ def _try_training(learners, trial: Trial, ranks: int, sizes: list[int]) -> None:
         _compare(case, sizes, run.values, right, {})
     except Wrong:  # only now is it worth working out what the misconceptions would have given
         wrong = {"sum": _one_process(reduction="sum"), "no-clear": _one_process(clears=False)}
+        wrong["softmax"] = _one_process(softmax=True)
         _compare(case, sizes, run.values, right, {i: _simulated(sizes, trial.seed, ranks, s) for i, s in wrong.items()})
         raise
     cuts = [_WIDTHS[layers.start] for layers in borders(len(_WIDTHS) - 1, ranks)[1:]]
@@ -145,7 +163,8 @@ def _check_step(case: str, came: list[dict], right: list[dict], wrong: dict[str,
     for what in ("gradients", "weights"):
         beliefs = {id: [notes[what] for notes in believed] for id, believed in wrong.items()}
         if what == "gradients":
-            beliefs |= {"early": nothing, "last-only": [*nothing[:-1], right[-1]["gradients"]]}
+            beliefs["cleared" if all(notes["ready"] for notes in came) else "early"] = nothing
+            beliefs["last-only"] = [*nothing[:-1], right[-1]["gradients"]]
         compare(f"{case}, the {what}", [n[what] for n in came], [n[what] for n in right], beliefs, **fields)
     _check_loss(f"{case}, the loss", [n["loss"] for n in came], [n["loss"] for n in right], fields)
     if not all(notes["kept"] for notes in came):
@@ -182,7 +201,11 @@ def _count(case: str, recording: Recording, widths: list[int], sizes: list[int])
             raise Wrong(case, detail, ("messages",) if len(sends) > want else (), extra=len(sends) - want)
 
 
-_WORDS = {"fixed-rows": "the receive is", "collective": None}
+_WORDS = {
+    "len-of-batch": ("object of type 'NoneType' has no len()", "'NoneType' object has no attribute 'shape'"),
+    "fixed-rows": ("the receive is", "Expected input batch_size"),
+    "collective": None,
+}
 
 PARTITIONED_STEP = Exercise(
     "partitioned_step",
@@ -192,6 +215,11 @@ PARTITIONED_STEP = Exercise(
         last_steps="Only the last rank's optimizer took a step. Each rank steps for its own stage; nobody else can.",
         no_clear="The gradients of the steps add up: clear them after each, with optimizer.zero_grad().",
         early="The optimizer stepped before there were gradients: the backward pass comes first.",
+        cleared="The gradients were cleared before the optimizer's step: it found none. Clear them after it.",
+        softmax="The outputs went through softmax before F.cross_entropy, which does that itself: it takes the "
+        "outputs as they are.",
+        len_of_batch="x_BD is None here: only rank 0 needs it. Every rank has the labels, and len(y_B) is the number "
+        "of rows.",
         last_only="Only the last stage has gradients: loss.backward() ends at the cut. backward_stage carries the "
         "gradient over it, on every rank.",
         sum="The loss is the sum over the batch's {rows} rows; the mean is asked for, as F.cross_entropy gives it.",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.layer_partition.common import misconceptions, named, with_ranks
+from distlab.course.checks.layer_partition.common import misconceptions, named, no_such_rank, with_ranks
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
@@ -68,7 +68,7 @@ def _try_recv(learners, trial: Trial, ranks: int, row_shape, num_rows: list[int]
     try:
         by_rank = trial.run(case, received, learners, row_shape, num_rows, backwards, ranks=ranks)
     except RankFailed as failed:
-        raise named(failed, _words(row_shape, num_rows[0]), num_rows=num_rows[0]) from None
+        raise named(failed, _words(ranks, row_shape, num_rows[0]), num_rows=num_rows[0]) from None
     step = 1 if backwards else -1
     takers = [rank for rank in range(ranks) if 0 <= rank + step < ranks]
     fields = dict(num_rows=num_rows[0])
@@ -92,14 +92,18 @@ def _check(case: str, came: list[dict], want: list[torch.Tensor], fields: dict) 
             raise Wrong(case, "is_leaf: expected True, got False", ("no-leaf",), **fields)
         compare(f"{case}, .grad after (h * h).sum().backward()", [notes["gradient"]], [2 * h])
         if notes["template"][0] != 0:
-            raise Wrong(case, f"no_rows_0D: expected no rows, as before, got shape {notes['template']}")
+            detail = f"no_rows_0D: expected no rows, as before, got shape {notes['template']}"
+            raise Wrong(case, detail, ("resizes",), **fields)
 
 
-def _words(row_shape: tuple[int, ...], num_rows: int) -> dict[str, str | None]:
+def _words(ranks: int, row_shape: tuple[int, ...], num_rows: int) -> dict[str, str | tuple[str, ...] | None]:
+    two_axes = tuple(f"receives float64[{num_rows}, {size}]" for size in row_shape)
     return {
         "float32": "receives float32",
         "no-rows": "receives float64[0, ",
-        "one-axis": f"receives float64[{num_rows}, {row_shape[-1]}]" if len(row_shape) > 1 else None,
+        "one-axis": (*two_axes, "too many values to unpack") if len(row_shape) > 1 else None,
+        "rank-before": no_such_rank("recv", -1, ranks),
+        "not-received": "returned without receiving",
     }
 
 
@@ -114,12 +118,16 @@ RECV_ACTIVATION = Exercise(
         float32="The memory for the message is float32, but the agreed dtype is another: no_rows_0D.new_empty(…) has "
         "the dtype of no_rows_0D.",
         no_rows="The memory has no rows, like no_rows_0D itself: the batch has num_rows of them, here {num_rows}.",
-        one_axis="The memory has another shape than the message. A row may have several axes: take all of "
+        one_axis="The memory has room for rows of one axis only. A row may have several axes: take all of "
         "no_rows_0D.shape[1:].",
         reuses="All calls returned the same memory, so a later message overwrote an earlier one. The backward pass "
         "still needs the earlier: make new memory at each call.",
-        not_received="The numbers are all 0, as if nothing had been received: dist.recv writes into the tensor that "
-        "you give it.",
+        not_received="Nothing was received into the tensor that you return: dist.recv(tensor, source) fills the tensor "
+        "that you give it.",
+        rank_before="The tensor was received from the rank before this one, whatever `source` says. Gradients come the "
+        "other way.",
+        resizes="no_rows_0D itself was changed, and every later call takes the shape from it. Make new memory: "
+        "no_rows_0D.new_empty(…).",
         returns_nothing="What came back is not the tensor: dist.recv returns the sender's rank and writes into the "
         "tensor that you give it.",
     ),

@@ -84,7 +84,7 @@ def _try_send(learners, trial: Trial, ranks: int, way: str, shape, is_turned: bo
     try:
         run = trial.watch(case, sent, learners, way, shape, is_turned, ranks=ranks)
     except RankFailed as failed:
-        raise named(failed, _words(ranks)) from None
+        raise named(failed, _words(ranks, shape)) from None
     _check_waits(case, run.recording)
     one = torch.ones((), dtype=torch.float64)
     want: list = [None] * ranks
@@ -109,10 +109,11 @@ def _check_waits(case: str, recording: Recording) -> None:
             raise Wrong(case, f"rank {rank} never waited for its isend", ("unwaited",))
 
 
-def _words(ranks: int) -> dict[str, str | None]:
+def _words(ranks: int, shape: tuple[int, ...]) -> dict[str, str | None]:
     return {
         "scattered": "be contiguous",
         "shape-too": "sends int64",
+        "by-rows": f"sends float64[{', '.join(map(str, shape[1:]))}]",
         "float32": "sends float32",
         "next": no_such_rank("send", ranks, ranks),
         "unwaited": "before its isend",
@@ -132,6 +133,8 @@ SEND_ACTIVATION = Exercise(
         "the numbers alone.",
         collective="{kind} takes every rank of the world, and one rank alone waits for this tensor: use dist.send.",
         float32="The numbers are sent as float32, but the other side expects the tensor's own dtype.",
+        by_rows="A message of one row was sent where the whole tensor is waited for: send one message, not one "
+        "per row.",
         cuts="The tensor has lost its graph, and no gradient will get past it. .detach() gives another tensor without "
         "a graph; .detach_() and .requires_grad_(False) change the one you were given.",
         unwaited="The send was started and never waited for: it may not have left when the function returns. Use "
