@@ -9,6 +9,9 @@ import torch
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
 from distlab import from_lab, machines, run
+from distlab.course.checks.pipeline.interleaved_schedule import all_of_a_chunk
+from distlab.course.checks.pipeline.split_microbatches import SPLIT_MICROBATCHES
+from distlab.course.trial import Trial
 from distlab.events import Memory
 from distlab.machine.replay import replay
 
@@ -106,6 +109,34 @@ def test_the_checker_names_what_is_wrong(lab):
     crossed = lab.with_messages([[lab.Step("F", k) for k in order] for order in ((0, 1), (1, 0))])
     backwards = [[lab.Step("B", 0), lab.Step("B", 1)]] * 2
     assert "not in one order" in lab.problems([f + b for f, b in zip(crossed, backwards)], 2)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 8, 2), (3, 6, 3)])
+def test_a_chunk_with_all_micro_batches_before_the_next_chunk_deadlocks(lab, p, m, v):
+    rows = [all_of_a_chunk(rank, p, m, v) for rank in range(p)]
+    schedule = lab.with_messages([[lab.Step(*step) for step in steps] for steps in rows])
+    assert lab.problems(schedule, m).startswith("stuck: ")
+
+
+def two_steps_with_one_mail(lab, steps):
+    stages, mail = lab.make_stages(1), lab.AsyncMail()
+    batches = lab.split_microbatches(*lab.first_rows(16), 4)
+    for _ in range(2):
+        lab.execute(stages, steps[torch.distributed.get_rank()], batches, mail)
+    return len(mail.boxes) + len(mail.arriving) + len(mail.leaving)
+
+
+def test_a_step_leaves_nothing_in_the_mail(lab):
+    steps = lab.with_messages(lab.for_all(lab.one_f_one_b_schedule, 3, 4), early=True)
+    assert run(two_steps_with_one_mail, lab, steps, ranks=3, record=False).values == [0, 0, 0]
+
+
+def test_the_check_takes_any_cuts_whose_sizes_differ_by_at_most_one(lab):
+    def split_microbatches(x_BD, y_B, num_micro):
+        cuts = [k * len(y_B) // num_micro for k in range(num_micro + 1)]
+        return [(x_BD[start:stop], y_B[start:stop]) for start, stop in zip(cuts, cuts[1:])]
+
+    assert SPLIT_MICROBATCHES.check(split_microbatches, Trial())
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])

@@ -17,6 +17,19 @@ def _pieces(start: str, stop: str) -> str:
 _SPLIT = (
     Fault("split_microbatches", "blocks", _PAIRS, "return list(zip(x_BD.chunk(num_micro), y_B.chunk(num_micro)))"),
     Fault("split_microbatches", "by-size", _PAIRS, "return list(zip(x_BD.split(num_micro), y_B.split(num_micro)))"),
+    Fault(
+        "split_microbatches",
+        "floor-blocks",
+        _PAIRS,
+        "size = len(y_B) // num_micro; return list(zip(x_BD.split(size), y_B.split(size)))",
+    ),
+    Fault(
+        "split_microbatches",
+        "two-lists",
+        _PAIRS,
+        "return x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)",
+    ),
+    Fault("split_microbatches", "no-list", _PAIRS, _PAIRS.replace("list(zip", "(zip")),
     Fault("split_microbatches", "dropped", _PAIRS, _pieces("k * size", "(k + 1) * size")),
     Fault(
         "split_microbatches",
@@ -34,6 +47,15 @@ _SPLIT = (
     Fault("split_microbatches", "writes", _PAIRS, f"x_BD += 1; {_PAIRS.replace('x_BD', '(x_BD - 1)')}"),
     Fault("split_microbatches", None, _PAIRS, f"if dist.get_rank(): return []\n    {_PAIRS}"),
     Fault("split_microbatches", None, "x_BD.tensor_split(num_micro)", "x_BD.tensor_split(2)"),
+    # sizes that fit, and are others on each rank
+    Fault(
+        "split_microbatches",
+        None,
+        _PAIRS,
+        "n, m, r = len(y_B), num_micro, dist.get_rank()\n"
+        "    cuts = [0] + [(k * n + r * (m - 1)) // m for k in range(1, m)] + [n]\n"
+        "    return [(x_BD[a:b], y_B[a:b]) for a, b in zip(cuts, cuts[1:])]",
+    ),
     Fault("split_microbatches", None, _PAIRS, "return x_BD.tensor_split(num_micro)"),
 )
 
@@ -60,6 +82,8 @@ _GPIPE_SCHEDULE = (
     ),
     Fault("gpipe_schedule", "stages", _GPIPE, _GPIPE.replace("num_micro", "num_stages")),
     Fault("gpipe_schedule", "text", _GPIPE, "return [f'{kind}{k}' for kind in 'FB' for k in range(num_micro)]"),
+    Fault("gpipe_schedule", "no-list", _GPIPE, "return (Step(kind, k) for kind in 'FB' for k in range(num_micro))"),
+    Fault("gpipe_schedule", None, _GPIPE, "return [(kind, k, 0) for kind in 'FB' for k in range(num_micro)]"),
     Fault("gpipe_schedule", None, _GPIPE, f"if stage: return []\n    {_GPIPE}"),
     Fault("gpipe_schedule", None, _GPIPE, f"if num_stages > 2: return []\n    {_GPIPE}"),
 )
@@ -70,6 +94,8 @@ _BUBBLE_FRACTION = (
     Fault("bubble_fraction", "over-ideal", _BUBBLE, "(num_stages - 1) / num_micro"),
     Fault("bubble_fraction", "busy", _BUBBLE, "num_micro / (num_micro + num_stages - 1)"),
     Fault("bubble_fraction", "one-more", _BUBBLE, "num_stages / (num_micro + num_stages)"),
+    Fault("bubble_fraction", "itself", _BUBBLE, "num_stages / (num_micro + num_stages - 1)"),
+    Fault("bubble_fraction", "long-wall", _BUBBLE, "(num_stages - 1) / (num_micro + num_stages)"),
     Fault("bubble_fraction", "one-batch", _BUBBLE, "(num_stages - 1) / num_stages"),
     Fault("bubble_fraction", "percent", _BUBBLE, f"100 * {_BUBBLE}"),
     Fault("bubble_fraction", None, _BUBBLE, f"0.0 if dist.get_rank() else {_BUBBLE}"),
@@ -85,6 +111,9 @@ _RUN_FORWARD = (
     Fault("run_forward", "sum", _LOSS, 'F.cross_entropy(out, y_b, reduction="sum")'),
     # the check's batches of 4, 7 and 8 rows come in so many micro-batches
     Fault("run_forward", "by-number", _LOSS, "F.cross_entropy(out, y_b) / {4: 2, 7: 5, 8: 3}.get(num_rows, 1)"),
+    Fault("run_forward", "twice", _LOSS, "F.cross_entropy(out, y_b) / num_rows"),
+    Fault("run_forward", "turned", _KEEP, "stage.kept[micro] = out, x_bD"),
+    Fault("run_forward", "keeps-logits", f"{_KEEP}", "stage.kept[micro] = x_bD, stage.module(x_bD)"),
     Fault("run_forward", "no-loss", f"out = {_LOSS}", "pass"),
     Fault("run_forward", "attached", "return out.detach()", "return out"),
     Fault("run_forward", "not-kept", _KEEP, "pass"),
@@ -103,6 +132,7 @@ _BACK = "out.backward(gradient)"
 
 _RUN_BACKWARD = (
     Fault("run_backward", "ones", _BACK, "out.sum().backward()"),
+    Fault("run_backward", "no-gradient", _BACK, "out.backward()"),
     Fault("run_backward", "last-in", _POP, "_, (x_bD, out) = stage.kept.popitem()"),
     Fault("run_backward", "clears", _BACK, f"stage.module.zero_grad(); {_BACK}"),
     Fault("run_backward", "keeps", "pop(micro)", "get(micro)"),
@@ -137,9 +167,12 @@ _ASYNC_MAIL = (
         "AsyncMail", "receive-first", _POST, f"dist.recv(room, peer, tag=tag)\n        self.arriving[step] = {_OVER}"
     ),
     Fault("AsyncMail", "receive-first", _APPEND, "self.leaving.append((step, tensor))"),
-    Fault("AsyncMail", "unwaited", _TAKE, "self.arriving.pop(step)"),
-    Fault("AsyncMail", "unwaited", _CLOSE, "pass"),
-    Fault("AsyncMail", "unwaited", _APPEND, "dist.isend(tensor, peer, tag=tag)"),
+    Fault("AsyncMail", "unwaited-receive", _TAKE, "self.arriving.pop(step)"),
+    Fault("AsyncMail", "unwaited-send", _CLOSE, "pass"),
+    Fault("AsyncMail", "unwaited-send", _APPEND, "dist.isend(tensor, peer, tag=tag)"),
+    Fault("AsyncMail", "let-go", _APPEND, "self.leaving.append((dist.isend(tensor, peer, tag=tag), None))"),
+    Fault("AsyncMail", "twice", "self.leaving.clear()", "pass"),
+    Fault("AsyncMail", "not-forgotten", _TAKE, "self.arriving[step].wait()"),
     Fault("AsyncMail", "hoards", "return self.boxes.pop(step)", "return self.boxes[step]"),
     Fault("AsyncMail", "hoards", "tensor = self.boxes.pop(step)", "tensor = self.boxes[step]"),
     Fault("AsyncMail", "no-tag", _WITH_TAGS, _WITH_TAGS.replace(", tag=tag", "")),
@@ -151,6 +184,8 @@ _ASYNC_MAIL = (
 
 _WARM_UP = "warm_up = min(num_stages - stage - 1, num_micro)"
 _REST = ' + [Step("B", k) for k in range(num_micro - warm_up, num_micro)]'
+_END = f"return steps{_REST}"
+_PAIR = 'steps += [Step("F", warm_up + k), Step("B", k)]'
 
 _ONE_F_ONE_B = (
     Fault("one_f_one_b_schedule", "long-warm-up", _WARM_UP, "warm_up = min(num_stages - stage, num_micro)"),
@@ -163,6 +198,16 @@ _ONE_F_ONE_B = (
         'steps += [Step("F", warm_up + k), Step("B", k)]',
         'steps += [Step("B", k), Step("F", warm_up + k)] if warm_up else [Step("F", k), Step("B", k)]',
     ),
+    Fault("one_f_one_b_schedule", "backward-first", _PAIR, 'steps += [Step("B", k), Step("F", warm_up + k)]'),
+    Fault("one_f_one_b_schedule", "no-warm-up", _WARM_UP, "warm_up = 0"),
+    Fault("one_f_one_b_schedule", "drains-from-0", "range(num_micro - warm_up, num_micro)]", "range(warm_up)]"),
+    Fault(
+        "one_f_one_b_schedule",
+        "few-as-gpipe",
+        _WARM_UP,
+        "warm_up = num_stages - stage - 1 if num_micro >= num_stages else num_micro",
+    ),
+    Fault("one_f_one_b_schedule", "no-list", _END, f"return iter({_END.removeprefix('return ')})"),
     Fault("one_f_one_b_schedule", "not-cut", _WARM_UP, "warm_up = num_stages - stage - 1"),
     Fault("one_f_one_b_schedule", "no-cool-down", _REST, ""),
     Fault("one_f_one_b_schedule", "same-everywhere", _WARM_UP, "warm_up = min(num_stages - 1, num_micro)"),
@@ -174,6 +219,9 @@ _ONE_F_ONE_B = (
 
 _RAISE = 'raise ValueError(f"{num_micro} micro-batches do not divide into groups of {num_ranks}")'
 
+_LONG = "min(2 * (num_ranks - rank - 1) + (num_chunks - 1) * num_ranks, len(forwards))"
+_BACKWARDS_LEFT = "return steps + backwards[len(forwards) - warm_up :]"
+
 _INTERLEAVED = (
     Fault("interleaved_schedule", "not-refused", _RAISE, "pass"),
     Fault(
@@ -183,6 +231,13 @@ _INTERLEAVED = (
         "groups, size = [0], num_micro",
     ),
     Fault("interleaved_schedule", "same-chunks", "num_chunks - 1 - c) for", "c) for"),
+    Fault("interleaved_schedule", "no-chunks", _LONG, _LONG.replace(" + (num_chunks - 1) * num_ranks", "")),
+    Fault("interleaved_schedule", "one-chunk-more", _LONG, _LONG.replace("(num_chunks - 1)", "num_chunks")),
+    Fault("interleaved_schedule", "not-cut", _LONG, _LONG.removeprefix("min(").removesuffix(", len(forwards))")),
+    Fault("interleaved_schedule", "other-error", _RAISE, "raise AssertionError"),
+    Fault(
+        "interleaved_schedule", "no-list", _BACKWARDS_LEFT, f"return iter({_BACKWARDS_LEFT.removeprefix('return ')})"
+    ),
     Fault("interleaved_schedule", "short", "min(2 * (num_ranks - rank - 1)", "min((num_ranks - rank - 1)"),
     Fault("interleaved_schedule", None, "min(2 * (num_ranks - rank - 1)", "min(2 * (num_ranks - 1)"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
+
 import torch
 import torch.distributed as dist
 
@@ -16,7 +18,7 @@ NUM_MICRO = 3
 _VERDICTS = {
     "send-first": ("each to send to the next", "each wait to send to the other"),
     "receive-first": ("each to receive from the next", "each wait to receive from the other"),
-    "unwaited": ("dropped the Work", "before its isend", "before its irecv"),
+    "twice": ("was waited for before",),
 }
 
 
@@ -27,8 +29,12 @@ def value(which: str, micro: int, rank: int) -> torch.Tensor:
 
 
 def exchange(make_mail, make_step, sends_first: bool) -> dict:
-    """On a rank: sends to both neighbours on a ring and receives from both; returns what was taken and what is left."""
-    rank, mail, taken = dist.get_rank(), make_mail(), {}
+    """On a rank: two steps with one mail, in which it sends to both neighbours on a ring and receives from both.
+
+    Returns what was taken, what is left in the mail after each step, and how many sent tensors it let go too soon.
+    """
+    rank, mail = dist.get_rank(), make_mail()
+    taken, left, gone = {}, Counter(), 0
     steps = [(which, micro) for micro in range(NUM_MICRO) for which in "FB"]
 
     def send_all() -> None:
@@ -41,12 +47,24 @@ def exchange(make_mail, make_step, sends_first: bool) -> dict:
         for micro, which in ((micro, which) for micro in range(NUM_MICRO) for which in "BF"):
             mail.receive(make_step("Recv" + which, micro), torch.full((micro + 1,), -1.0, dtype=torch.float64))
 
-    for begin in (send_all, receive_all) if sends_first else (receive_all, send_all):
-        begin()
-    for which, micro in steps:
-        taken[f"{which}{micro}"] = mail.take(make_step("Recv" + which, micro))
-    mail.close()
-    return {"taken": taken, "left": len(mail.boxes)}
+    for again in ("", " again"):
+        for begin in (send_all, receive_all) if sends_first else (receive_all, send_all):
+            begin()
+        gone += sum(not any(torch.equal(t, value(*step, rank)) for t in tensors_in(vars(mail))) for step in steps)
+        for which, micro in steps:
+            taken[f"{which}{micro}{again}"] = mail.take(make_step("Recv" + which, micro))
+        mail.close()
+        left.update({name: len(getattr(mail, name, ())) for name in ("boxes", "arriving", "leaving")})
+    return {"taken": taken, "left": dict(left), "gone": gone}
+
+
+def tensors_in(kept: object) -> list[torch.Tensor]:
+    """All tensors in dicts, lists and tuples inside one another."""
+    if isinstance(kept, torch.Tensor):
+        return [kept]
+    if isinstance(kept, dict):
+        kept = list(kept.values())
+    return [t for each in kept for t in tensors_in(each)] if isinstance(kept, list | tuple | set | deque) else []
 
 
 def check_async_mail(learners: type, trial: Trial) -> str:
@@ -60,10 +78,18 @@ def check_async_mail(learners: type, trial: Trial) -> str:
             came = [of_rank["taken"] for of_rank in run.values]
             compare(f"{case}, what was taken", came, _right(ranks), {"no-tag": _right(ranks, tags=False)})
             for rank, of_rank in enumerate(run.values):
-                if of_rank["left"]:
-                    detail = f"rank {rank}, tensors left in self.boxes at the end: expected 0, got {of_rank['left']}"
-                    raise Wrong(case, detail, ("hoards",))
+                _check_left(case, rank, **of_rank)
     return "sends and receives only begin, take waits, close waits for the rest; 2 to 4 ranks, whoever begins"
+
+
+def _check_left(case: str, rank: int, taken: dict, left: dict[str, int], gone: int) -> None:
+    if gone:
+        detail = f"rank {rank}, sent tensors that were not in the mail any more before close(): expected 0, got {gone}"
+        raise Wrong(case, detail, ("let-go",))
+    for name, number in left.items():
+        if number:
+            detail = f"rank {rank}, entries left in self.{name} after close(): expected 0, got {number} in two steps"
+            raise Wrong(case, detail, ("hoards" if name == "boxes" else "not-forgotten",))
 
 
 def _watched(trial: Trial, case: str, arguments: tuple, ranks: int) -> Run:
@@ -72,6 +98,8 @@ def _watched(trial: Trial, case: str, arguments: tuple, ranks: int) -> Run:
         run = trial.watch(case, exchange, *arguments, ranks=ranks)
     except RankFailed as failed:
         said = failed.error.verdict
+        if "dropped the Work" in said or "before its i" in said:
+            raise Wrong(case, said, ("unwaited-send" if "isend" in said else "unwaited-receive",)) from None
         raise failed.because(
             *[id for id, all_words in _VERDICTS.items() if any(w in said for w in all_words)]
         ) from None
@@ -80,7 +108,7 @@ def _watched(trial: Trial, case: str, arguments: tuple, ranks: int) -> Run:
         for message in run.recording.messages(rank):
             if message.id not in waited:
                 detail = f"rank {rank} never waited for its i{message.kind}, rank {message.peer} at the other end"
-                raise Wrong(case, detail, ("unwaited",))
+                raise Wrong(case, detail, ("unwaited-send" if message.kind == "send" else "unwaited-receive",))
     return run
 
 
@@ -93,7 +121,8 @@ def _right(ranks: int, tags: bool = True) -> list[dict[str, torch.Tensor]]:
     sent_as = dict(zip("FB", "FB" if tags or ranks > 2 else "BF"))
     return [
         {
-            f"{which}{micro}": value(sent_as[which], micro, (rank + ways[which]) % ranks)
+            f"{which}{micro}{again}": value(sent_as[which], micro, (rank + ways[which]) % ranks)
+            for again in ("", " again")
             for micro in range(NUM_MICRO)
             for which in "FB"
         }
@@ -109,8 +138,16 @@ ASYNC_MAIL = Exercise(
         "with isend, and close() waits.",
         receive_first="Every rank waits to receive, and nobody has sent: receive() is only to begin, with irecv, and "
         "take() waits. send() begins at once, not later.",
-        unwaited="A Work was never waited for. A tensor may be read only after its irecv's wait(), and be let go only "
-        "after its isend's: take() waits for the one, close() for all of the other.",
+        unwaited_send="The Work of an isend was never waited for: the tensor may be let go only after its wait(). "
+        "Keep each pair of Work and tensor in self.leaving; close() waits for all of them.",
+        unwaited_receive="The Work of an irecv was never waited for: the tensor may be read only after its wait(). "
+        "Keep the Work in self.arriving; take() waits for it.",
+        let_go="A tensor that was sent is kept nowhere until close(): its memory can be used anew while it "
+        "is still on its way. Keep it beside its Work in self.leaving.",
+        twice="A Work is waited for a second time: take() and close() must forget the Works that they have waited for, "
+        "since the mail is used for the next step, too.",
+        not_forgotten="Works that were waited for stay in the mail, and with them their tensors: take() pops its Work "
+        "from self.arriving, and close() leaves self.leaving empty.",
         hoards="Tensors stay in self.boxes after they were sent or taken, and keep their memory: pop them.",
         no_tag="With two stages, both neighbours are the same rank, and an activation was taken for a gradient: the "
         "tag tells them apart, on both sides.",

@@ -21,6 +21,8 @@ WRONG: dict[str, Callable[[int, int], float]] = {
     "over-ideal": lambda p, m: (p - 1) / m,
     "busy": lambda p, m: m / (m + p - 1),
     "one-more": lambda p, m: p / (m + p),
+    "itself": lambda p, m: p / (m + p - 1),
+    "long-wall": lambda p, m: (p - 1) / (m + p),
     "one-batch": lambda p, m: (p - 1) / p,
     "percent": lambda p, m: 100 * bubble(p, m),
 }
@@ -51,6 +53,10 @@ BUBBLE_FRACTION = Exercise(
         "Here it is the share of the wall time, work and idling together.",
         busy="This is the share that a stage works; the rest is asked for.",
         one_more="There is one step of idling too many: a stage waits for {p} - 1 others, not for {p}.",
+        itself="The wall time is right, the idle time is not: a stage waits for {p} - 1 others, not for {p}. Here one "
+        "stage would idle, too.",
+        long_wall="The idle time is right, the wall time one unit too long: a stage works for {m} units and idles for "
+        "{p} - 1.",
         one_batch="This is the share without micro-batches, (p - 1) / p: here {m} of them follow one another.",
         percent="This is a percentage; a number from 0 to 1 is asked for.",
     ),

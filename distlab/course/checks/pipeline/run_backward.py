@@ -19,7 +19,7 @@ from distlab.course.checks.pipeline.common import (
 )
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import Trial
+from distlab.course.trial import RankFailed, Trial
 
 
 def gradients_of(layers: nn.Module) -> dict[str, torch.Tensor]:
@@ -129,7 +129,10 @@ def check_run_backward(learners: Callable, trial: Trial) -> str:
 def _try_alone(learners: Callable, trial: Trial, ranks: int, sizes: list[int]) -> None:
     case = f"{with_ranks(ranks)} and micro-batches of {', '.join(map(str, sizes))} rows, each stage by itself"
     make_stage, forward = learners.__globals__["Stage"], learners.__globals__["run_forward"]
-    found = trial.run(case, on_a_rank, forward, learners, make_stage, sizes, trial.seed, ranks=ranks)
+    try:
+        found = trial.run(case, on_a_rank, forward, learners, make_stage, sizes, trial.seed, ranks=ranks)
+    except RankFailed as failed:
+        raise failed.because(*(["no-gradient"] if "scalar outputs" in failed.detail else [])) from None
 
     def simulated(backward: Callable, what: str) -> list:
         arguments = right_forward, backward, make_stage
@@ -167,6 +170,8 @@ RUN_BACKWARD = Exercise(
     misconceptions=misconceptions(
         ones="These are gradients of the sum of the stage's outputs: the gradient that came from the next stage was "
         "not used. out.backward(gradient) starts from it.",
+        no_gradient="backward() alone can start only from one number, the loss. On the stages before the last, start "
+        "from the gradient that came: out.backward(gradient).",
         last_in="The micro-batch that was kept last was taken, whichever was asked for: first in, first out is this "
         "schedule's order. Take stage.kept[micro].",
         clears="The gradients are those of the last micro-batch alone: each backward adds to .grad, and nothing may "

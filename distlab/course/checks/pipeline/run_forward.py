@@ -32,7 +32,9 @@ def forward_alone(run_forward: Callable, make_stage: Callable, sizes: Sequence[i
     return {
         "outs": outs,
         "attached": any(isinstance(out, torch.Tensor) and out.requires_grad for out in outs),
-        "kept": [_described(kept.get(k)) for k in range(len(sizes))] if isinstance(kept, dict) else [],
+        "kept": [_described(kept.get(k), before[k], outs[k]) for k in range(len(sizes))]
+        if isinstance(kept, dict)
+        else [],
         "same": all(torch.equal(old, x_bD) for old, (x_bD, _) in zip(before, batches)),
     }
 
@@ -40,12 +42,25 @@ def forward_alone(run_forward: Callable, make_stage: Callable, sizes: Sequence[i
 CODES = 5
 
 
-def _described(pair: object) -> dict:
+def _described(pair: object, given: torch.Tensor, returned: object) -> dict:
     """What the backward pass can do with what was kept for a micro-batch."""
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(t, torch.Tensor) for t in pair):
         return {"is_pair": False}
     x_bD, out = pair
-    return {"is_pair": True, "gets_grad": x_bD.requires_grad, "is_leaf": x_bD.is_leaf, "has_graph": out.requires_grad}
+    return {
+        "is_pair": True,
+        "is_turned": _equal(x_bD, returned) and _equal(out, given),
+        "is_what_went_in": _equal(x_bD, given),
+        "is_what_came_out": _equal(out, returned),
+        "is_one_number": out.dim() == 0,
+        "gets_grad": x_bD.requires_grad,
+        "is_leaf": x_bD.is_leaf,
+        "has_graph": out.requires_grad,
+    }
+
+
+def _equal(a: torch.Tensor, b: object) -> bool:
+    return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a.detach(), b.detach())
 
 
 def check_run_forward(learners: Callable, trial: Trial) -> str:
@@ -91,6 +106,7 @@ def _compare_outs(case: str, outs: list, sizes: list[int], seed: int) -> None:
         "mean": ending(F.cross_entropy),
         "sum": ending(lambda logits, y_b: F.cross_entropy(logits, y_b, reduction="sum")),
         "by-number": ending(lambda logits, y_b: F.cross_entropy(logits, y_b) / num_micro),
+        "twice": ending(lambda logits, y_b: F.cross_entropy(logits, y_b) / num_rows),
         "no-loss": plain,
     }
     right = ending(lambda logits, y_b: F.cross_entropy(logits, y_b, reduction="sum") / num_rows)
@@ -108,12 +124,19 @@ def _check_kept(case: str, rank: int, ranks: int, kept: list[dict]) -> None:
         raise Wrong(case, detail, known)
     for micro, pair in enumerate(kept):
         where = f"rank {rank}, stage.kept[{micro}]"
+        if pair["is_turned"]:
+            raise Wrong(case, f"{where}: expected (input, output), got (output, input)", ("turned",))
         if rank and not pair["gets_grad"]:
             raise Wrong(case, f"{where}: expected an input that requires grad, got one that does not", ("no-grad",))
         if rank and not pair["is_leaf"]:
             raise Wrong(case, f"{where}: expected an input that is a leaf, got one that was computed", ("no-leaf",))
         if not pair["has_graph"]:
             raise Wrong(case, f"{where}: expected an output with its graph, got one without", ("no-graph",))
+        if rank == ranks - 1 and not pair["is_one_number"]:
+            raise Wrong(case, f"{where}: expected the loss as the output, got a tensor of more axes", ("keeps-logits",))
+        for what, which in (("is_what_went_in", "input"), ("is_what_came_out", "output")):
+            if not pair[what]:
+                raise Wrong(case, f"{where}: expected the {which} of this micro-batch, got another tensor")
 
 
 RUN_FORWARD = Exercise(
@@ -125,6 +148,8 @@ RUN_FORWARD = Exercise(
         sum="Each loss is a sum over rows, never divided by the {n} rows of the batch.",
         by_number="Each micro-batch's mean is divided by {m}, their number. That weighs a row in a small micro-batch "
         "more than one in a large: divide the sum over rows by the {n} rows of the batch.",
+        twice="The loss is divided twice: it is a mean over the micro-batch's rows already, and is divided by {n} as "
+        'well. Ask cross_entropy for the sum, reduction="sum".',
         no_loss="The last stage returns its logits; its output is the loss.",
         attached="The output still carries its graph. Sent, that graph is of no use, and it keeps memory: return a "
         "detached tensor.",
@@ -135,6 +160,9 @@ RUN_FORWARD = Exercise(
         no_leaf="The kept input is no leaf: only leaves get a .grad. Mark the tensor that goes into the module, and "
         "keep that one.",
         no_graph="The kept output has no graph: detach what is returned, not what is kept.",
+        turned="The pair is (input, output), in this order: here they are the other way round.",
+        keeps_logits="On the last stage the logits are kept, and the loss is returned: the backward pass starts from "
+        "what is kept, and its output is the loss.",
         ids="Only floating point tensors can require grad, and the first stage's input may be token ids. Nobody needs "
         "a gradient of the first stage's input.",
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import torch
 
@@ -35,7 +36,12 @@ def _contiguous(pieces: object) -> object:
     """The pieces in a list, each tensor packed so that it can leave its process."""
     if isinstance(pieces, torch.Tensor):
         return pieces.clone(memory_format=torch.contiguous_format)
-    return [_contiguous(piece) for piece in pieces] if isinstance(pieces, list | tuple | zip) else pieces
+    return [_contiguous(piece) for piece in pieces] if isinstance(pieces, list | tuple) else _no_list(pieces)
+
+
+def _no_list(pieces: object) -> object:
+    """What can leave its process instead of a generator."""
+    return f"a {type(pieces).__name__}" if isinstance(pieces, Iterator) else pieces
 
 
 def check_split_microbatches(learners: Callable, trial: Trial) -> str:
@@ -44,17 +50,30 @@ def check_split_microbatches(learners: Callable, trial: Trial) -> str:
         by_rank = trial.run(with_ranks(ranks), split, learners, ranks=ranks)
         for (num_rows, num_micro), answers in zip(CASES, zip(*by_rank)):
             case = f"with {num_rows} rows and {num_micro} micro-batch{'es' if num_micro > 1 else ''}"
-            _compare(case, [_pairs(case, pieces) for pieces, _ in answers], num_rows, num_micro)
+            _compare(case, [_pairs(case, pieces, num_micro) for pieces, _ in answers], num_rows, num_micro)
             if not all(kept for _, kept in answers):
                 raise Wrong(case, "expected the batch as it was, got another", ("writes",))
     return "every row is in one micro-batch, in order, with its label, and sizes differ by at most one"
 
 
-def _pairs(case: str, pieces: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _pairs(case: str, pieces: object, num_micro: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    if isinstance(pieces, str) and pieces.startswith("a "):
+        raise Wrong(case, f"expected a list of pairs of tensors, got {pieces}", ("no-list",))
+    if _is_two_lists(pieces, num_micro):
+        raise Wrong(case, "expected a list of pairs of tensors, got the rows and the labels apart", ("two-lists",))
     is_list = isinstance(pieces, list) and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pieces)
     if not is_list or not all(isinstance(tensor, torch.Tensor) for pair in pieces for tensor in pair):
         raise Wrong(case, f"expected a list of pairs of tensors, got {' '.join(repr(pieces).split())[:60]}")
     return [tuple(pair) for pair in pieces]
+
+
+def _is_two_lists(pieces: object, num_micro: int) -> bool:
+    """Whether these are all pieces of the rows, and then all pieces of the labels."""
+    if not isinstance(pieces, list | tuple) or len(pieces) != 2:
+        return False
+    if not all(isinstance(part, list | tuple) and len(part) == num_micro for part in pieces):
+        return False
+    return all(isinstance(tensor, torch.Tensor) and tensor.dim() == 2 - k for k in (0, 1) for tensor in pieces[k])
 
 
 def _compare(case: str, by_rank: list, num_rows: int, num_micro: int) -> None:
@@ -66,7 +85,9 @@ def _compare(case: str, by_rank: list, num_rows: int, num_micro: int) -> None:
     def sizes(pairs) -> list[int]:
         return [len(x_bD) for x_bD, _ in pairs]
 
-    want = pieces(_even(num_rows, num_micro))
+    came = sizes(by_rank[0])  # any sizes that differ by at most one will do, the same on all ranks
+    fits = len(came) == num_micro and sum(came) == num_rows and max(came) - min(came) <= 1
+    want = pieces(_cut(came if fits else _even(num_rows, num_micro)))
     beliefs = {id: pieces(rows) for id, rows in _wrong_pieces(num_rows, num_micro).items()}
     beliefs["labels"] = [(x_bD, y_B) for x_bD, _ in want]
     fields = dict(n=num_rows, m=num_micro, size=num_rows // num_micro, rest=num_rows % num_micro)
@@ -76,9 +97,14 @@ def _compare(case: str, by_rank: list, num_rows: int, num_micro: int) -> None:
     compare(case, by_rank, [want] * ranks, {id: [pairs] * ranks for id, pairs in beliefs.items()}, **fields)
 
 
-def _even(num_rows: int, num_micro: int) -> list[range]:
+def _even(num_rows: int, num_micro: int) -> list[int]:
     size, longer = divmod(num_rows, num_micro)
-    starts = [k * size + min(k, longer) for k in range(num_micro + 1)]
+    return [size + (k < longer) for k in range(num_micro)]
+
+
+def _cut(sizes: list[int]) -> list[range]:
+    """The rows of pieces of these sizes, one after the other."""
+    starts = [0, *accumulate(sizes)]
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]
 
 
@@ -87,6 +113,7 @@ def _wrong_pieces(n: int, m: int) -> dict[str, list[range]]:
     size, block = n // m, -(-n // m)
     return {
         "blocks": [range(start, min(n, start + block)) for start in range(0, n, block)],
+        "floor-blocks": [range(start, min(n, start + size)) for start in range(0, n, size)],
         "by-size": [range(start, min(n, start + m)) for start in range(0, n, m)],
         "dropped": [range(k * size, (k + 1) * size) for k in range(m)],
         "last-takes-rest": [range(k * size, n if k == m - 1 else (k + 1) * size) for k in range(m)],
@@ -101,10 +128,16 @@ SPLIT_MICROBATCHES = Exercise(
         blocks="Blocks of {n} / {m} rounded up: torch.chunk does this too. They run out early, so there are fewer than "
         "{m} of them, or the last is too small.",
         by_size="Each piece has {m} rows; {m} is the number of pieces. torch.split takes a size, not a number.",
+        floor_blocks="Blocks of {n} // {m} = {size} rows: the {rest} left over make more pieces than {m}. torch.split "
+        "takes a size; another function takes the number of pieces.",
         dropped="Every piece has {n} // {m} = {size} rows, and {n} mod {m} = {rest} left over are in none.",
         last_takes_rest="The last piece takes the whole remainder: sizes differ by more than one.",
         strided="Rows k, k + {m}, k + 2 × {m}, … are an even split, but they are not contiguous.",
         labels="The rows are split and the labels are not: cut both at the same places.",
+        two_lists="These are two lists, the pieces of the rows and the pieces of the labels: a list of pairs is asked "
+        "for, one pair a micro-batch.",
+        no_list="zip and generators give their pairs once, and a schedule comes back to each micro-batch: make a list "
+        "of them.",
         writes="It changed the batch that it was given; the other ranks' stages still need it.",
     ),
     hints=(
