@@ -28,7 +28,10 @@ _COPY_TO_GROUP = (
     ),
     Fault("copy_to_group", "world", _BACK, "dist.all_reduce(grad_x)"),
     Fault("copy_to_group", None, _BACK, f"{_RANK_0}{_BACK}"),
-    Fault("copy_to_group", None, _BACK, f"dist.reduce(grad_x, dst=0, group=group) if group is None else {_BACK}"),
+    Fault(
+        "copy_to_group", "first-only", _BACK, f"dist.reduce(grad_x, dst=0, group=group) if group is None else {_BACK}"
+    ),
+    Fault("copy_to_group", "none-back", f"{_BACK}\n        return grad_x", f"return {_BACK}"),
     Fault("copy_to_group", None, _BACK, f"{_ON_TWO}{_BACK}"),
     Fault("copy_to_group", None, _F, "return ThereAndBack.apply(x, lambda x: x.mul_(2), sum_up)"),
 )
@@ -53,6 +56,8 @@ _REDUCE_FROM_GROUP = (
     Fault(
         "reduce_from_group", "divided", "lambda grad_y: grad_y)", "lambda grad_y: grad_y / dist.get_world_size(group))"
     ),
+    Fault("reduce_from_group", "none-back", "lambda grad_y: grad_y)", "lambda grad_y: None)"),
+    Fault("reduce_from_group", "untracked", _G, f"y = x.clone()\n    {_THERE}\n    return y"),
     Fault("reduce_from_group", "world", _THERE, "dist.all_reduce(y)"),
     Fault("reduce_from_group", None, _THERE, f"{_RANK_0}{_THERE}"),
     Fault("reduce_from_group", None, _THERE, f"dist.reduce(y, dst=0, group=group) if group is None else {_THERE}"),
@@ -82,6 +87,7 @@ _COLUMN_PARALLEL = (
         _WEIGHT,
         "nn.Parameter(whole.weight.detach()[:, list(share_of(whole.in_features))])",
     ),
+    Fault("ColumnParallelLinear", "columns", _WEIGHT, "nn.Parameter(whole.weight.detach()[:, self.rows])"),
     Fault("ColumnParallelLinear", "bias-whole", "whole.bias.detach()[self.rows]", "whole.bias.detach().clone()"),
     Fault(
         "ColumnParallelLinear",
@@ -137,7 +143,7 @@ _COLUMN_PARALLEL = (
 
 _COLUMNS = "nn.Parameter(whole.weight.detach()[:, self.columns])"
 _ROW_BIAS = "nn.Parameter(whole.bias.detach().clone())"
-_REDUCED = "y_BTD = reduce_from_group(F.linear(x_BTf, self.weight), self.group)"
+_REDUCED = "y_BTD = reduce_from_group(F.linear(x_BTc, self.weight), self.group)"
 _ADDED = "return y_BTD if self.bias is None else y_BTD + self.bias"
 
 _ROW_PARALLEL = (
@@ -147,6 +153,23 @@ _ROW_PARALLEL = (
         "rows",
         _COLUMNS,
         "nn.Parameter(whole.weight.detach()[list(share_of(whole.out_features, group))])",
+    ),
+    Fault("RowParallelLinear", "rows", _COLUMNS, "nn.Parameter(whole.weight.detach()[self.columns])"),
+    Fault("RowParallelLinear", "shares", _ROW_BIAS, "whole.bias"),
+    Fault("RowParallelLinear", "shares", _ROW_BIAS, "nn.Parameter(whole.bias.detach())"),
+    Fault(
+        "RowParallelLinear",
+        "untracked",
+        _REDUCED,
+        "y_BTD = F.linear(x_BTc, self.weight)\n        dist.all_reduce(y_BTD, group=self.group)",
+    ),
+    Fault(
+        "RowParallelLinear",
+        "bias-split",
+        f"{_REDUCED}\n        {_ADDED}",
+        "ranks = dist.get_world_size(self.group)\n"
+        "        bias = None if self.bias is None else self.bias / ranks\n"
+        "        return reduce_from_group(F.linear(x_BTc, self.weight, bias), self.group)",
     ),
     Fault(
         "RowParallelLinear",
@@ -187,34 +210,34 @@ _ROW_PARALLEL = (
         _COLUMNS,
         "nn.Parameter(whole.weight.detach()[:, self.columns[0] : self.columns[-1] + 1])",
     ),
-    Fault("RowParallelLinear", "no-sum", _REDUCED, "y_BTD = F.linear(x_BTf, self.weight)"),
+    Fault("RowParallelLinear", "no-sum", _REDUCED, "y_BTD = F.linear(x_BTc, self.weight)"),
     Fault(
         "RowParallelLinear",
         "bias-each",
         f"{_REDUCED}\n        {_ADDED}",
-        "return reduce_from_group(F.linear(x_BTf, self.weight, self.bias), self.group)",
+        "return reduce_from_group(F.linear(x_BTc, self.weight, self.bias), self.group)",
     ),
     Fault(
         "RowParallelLinear",
         "both-ways",
         _REDUCED,
         "from torch.distributed.nn.functional import all_reduce\n"
-        "        y_BTD = all_reduce(F.linear(x_BTf, self.weight), group=self.group or dist.group.WORLD)",
+        "        y_BTD = all_reduce(F.linear(x_BTc, self.weight), group=self.group or dist.group.WORLD)",
     ),
-    Fault("RowParallelLinear", "cut-off", "F.linear(x_BTf, self.weight)", "F.linear(x_BTf.detach(), self.weight)"),
+    Fault("RowParallelLinear", "cut-off", "F.linear(x_BTc, self.weight)", "F.linear(x_BTc.detach(), self.weight)"),
     Fault("RowParallelLinear", "world", "self.weight), self.group)", "self.weight))"),
     Fault(
         "RowParallelLinear",
         None,
         _REDUCED,
-        "y_BTD = F.linear(x_BTf, self.weight); dist.get_rank(self.group) == 0 and y_BTD.mul_(2)",
+        "y_BTD = F.linear(x_BTc, self.weight); dist.get_rank(self.group) == 0 and y_BTD.mul_(2)",
     ),
     Fault(
         "RowParallelLinear",
         None,
         _REDUCED,
-        "y_BTD = (reduce_from_group(F.linear(x_BTf, self.weight), self.group) if dist.get_world_size(self.group) < 3 "
-        "else F.linear(x_BTf, self.weight))",
+        "y_BTD = (reduce_from_group(F.linear(x_BTc, self.weight), self.group) if dist.get_world_size(self.group) < 3 "
+        "else F.linear(x_BTc, self.weight))",
     ),
     Fault(
         "RowParallelLinear", None, _COLUMNS, "nn.Parameter(whole.weight.detach()[:, self.columns].contiguous().flip(1))"
@@ -270,7 +293,16 @@ _PARALLEL_MLP = (
         "F.gelu(self.up(x_BTD))",
         "F.gelu(self.up(x_BTD)) * (1 if dist.get_world_size(self.up.group) < 3 else 2)",
     ),
-    Fault("ParallelMLP", None, _UP, "self.up = RowParallelLinear(whole.up, group)"),
+    Fault("ParallelMLP", "swapped", _UP, "self.up = RowParallelLinear(whole.up, group)"),
+    Fault(
+        "ParallelMLP",
+        "swapped",
+        f"{_UP}\n        {_DOWN}",
+        "self.up = RowParallelLinear(whole.up, group)\n"
+        "        self.down = ColumnParallelLinear(whole.down, group=group)",
+    ),
+    Fault("ParallelMLP", "group-as-rows", "whole.up, group=group", "whole.up, group"),
+    Fault("ParallelMLP", "keeps-whole", _UP, f"self.whole = [whole]\n        {_UP}"),
     Fault("ParallelMLP", None, _MLP, "x_BTD.data += 1\n        return self.down(F.gelu(self.up(x_BTD)))"),
 )
 
@@ -297,6 +329,30 @@ _SHARD_QKV = (
         _ROWS,
         "return [part * width + row for row in share_of(width, group) for part in range(3)]",
     ),
+    Fault(
+        "shard_qkv",
+        "last-head-lost",
+        _ROWS,
+        "heads, K = share_of(num_heads, group), width // num_heads\n"
+        "    return [part * width + row for part in range(3) for row in range(heads[0] * K, heads[-1] * K)]",
+    ),
+    Fault(
+        "shard_qkv",
+        "strided",
+        _ROWS,
+        "K = width // num_heads\n"
+        "    heads = range(dist.get_rank(group), num_heads, ranks)\n"
+        "    return [p * width + head * K + i for p in range(3) for head in heads for i in range(K)]",
+    ),
+    Fault(
+        "shard_qkv",
+        "head-after-head",
+        _ROWS,
+        "K = width // num_heads\n"
+        "    heads = share_of(num_heads, group)\n"
+        "    return [p * width + head * K + i for head in heads for p in range(3) for i in range(K)]",
+    ),
+    Fault("shard_qkv", "refused-by-some", _REFUSAL, "if num_heads % ranks and dist.get_rank(group) == 0:"),
     Fault("shard_qkv", "world", "share_of(width, group)", "share_of(width)"),
     Fault("shard_qkv", "refuses-all", _REFUSAL, "if True:"),
     Fault("shard_qkv", "not-refused", _REFUSAL, "if False:"),
@@ -308,7 +364,7 @@ _SHARD_QKV = (
     ),
     Fault("shard_qkv", None, _ROWS, f"{_ROWS} if dist.get_rank(group) == 0 else []"),
     Fault("shard_qkv", None, _ROWS, f"{_ROWS}[: 3 * width // 2]"),
-    Fault("shard_qkv", None, "raise ValueError(", "raise AssertionError("),
+    Fault("shard_qkv", "other-error", "raise ValueError(", "raise AssertionError("),
 )
 
 _QKV = "self.qkv = ColumnParallelLinear(whole.qkv, rows, group)"
@@ -349,6 +405,10 @@ _PARALLEL_ATTENTION = (
         "weights_BhTT = weights_BhTT * (mask_BHTT[:, self.heads.start : self.heads.stop] > 0)",
     ),
     Fault("ParallelAttention", "no-dropout", _MASKED, "pass"),
+    Fault("ParallelAttention", "one-mask", "new_ones(B, self", "new_ones(1, self"),
+    Fault("ParallelAttention", "keeps-whole", _OUT, f"self.whole = [whole]\n        {_OUT}"),
+    Fault("ParallelAttention", "swapped", _OUT, "self.out = ColumnParallelLinear(whole.out, group=group)"),
+    Fault("ParallelAttention", "world", _OUT, "self.out = RowParallelLinear(whole.out)"),
     Fault("ParallelAttention", "always", "self.dropout, self.training)", "self.dropout)"),
     Fault("ParallelAttention", "apart", _DRAWN, f"torch.manual_seed(dist.get_rank())\n        {_DRAWN}"),
     Fault(
@@ -421,6 +481,18 @@ _EMBEDDING = (
         _LOOK_UP,
         "x_BTD = F.embedding((ids_BT - mine.start) * is_mine_BT, weight_vD)\n    ids_BT -= mine.start - 1",
     ),
+    Fault(
+        "vocab_parallel_embedding",
+        "skips",
+        _VECTORS,
+        f"x_BTD = x_BTD * is_mine_BT.unsqueeze(-1)\n    if not is_mine_BT.any():\n        return x_BTD\n    {_VECTORS}",
+    ),
+    Fault(
+        "vocab_parallel_embedding",
+        "untracked",
+        _VECTORS,
+        "x_BTD = x_BTD * is_mine_BT.unsqueeze(-1)\n    dist.all_reduce(x_BTD, group=group)\n    return x_BTD",
+    ),
     Fault("vocab_parallel_embedding", "world", ".unsqueeze(-1), group)", ".unsqueeze(-1))"),
     Fault("vocab_parallel_embedding", None, "ids_BT < mine.stop", "ids_BT < mine.stop - 1"),
     Fault("vocab_parallel_embedding", None, _VECTORS, f"{_VECTORS} * (dist.get_rank(group) == 0)"),
@@ -457,7 +529,13 @@ _GLOBAL_MAX = (
     Fault("global_max", "world", "op=dist.ReduceOp.MAX, group=group", "op=dist.ReduceOp.MAX"),
     Fault("global_max", None, _MAX, "dist.reduce(top_BT, dst=0, op=dist.ReduceOp.MAX) if group is None else None"),
     Fault("global_max", None, _MAX, f"dist.get_world_size(group) < 3 and {_MAX}"),
-    Fault("global_max", None, "return top_BT", "return top_BT.unsqueeze(-1)"),
+    Fault("global_max", "keepdim", "return top_BT", "return top_BT.unsqueeze(-1)"),
+    Fault(
+        "global_max",
+        "own-first",
+        f"{_TOP}\n    {_MAX}\n    return top_BT",
+        f"top_BT = logits_BTv.detach().clone()\n    {_MAX}\n    return top_BT.amax(dim=-1)",
+    ),
 )
 
 _PICKED = "return reduce_from_group(picked_BT * is_mine_BT, group)"
@@ -488,6 +566,18 @@ _TARGET_LOGIT = (
     Fault("target_logit", "cut-off", "logits_BTv.gather", "logits_BTv.detach().gather"),
     Fault("target_logit", "gathers", _PICKED, _GATHERED_LOGITS),
     Fault("target_logit", "writes", _PICKED, f"logits_BTv.data *= 0\n    {_PICKED}"),
+    Fault(
+        "target_logit",
+        "skips",
+        "local_BT1 =",
+        "if not is_mine_BT.any():\n        return logits_BTv[..., 0] * 0\n    local_BT1 =",
+    ),
+    Fault(
+        "target_logit",
+        "untracked",
+        _PICKED,
+        "z_BT = picked_BT * is_mine_BT\n    dist.all_reduce(z_BT, group=group)\n    return z_BT",
+    ),
     Fault("target_logit", "world", "picked_BT * is_mine_BT, group)", "picked_BT * is_mine_BT)"),
     Fault("target_logit", None, "targets_BT < mine.stop", "targets_BT < mine.stop - 1"),
     Fault("target_logit", None, _PICKED, f"{_PICKED} * (dist.get_rank(group) == 0)"),
@@ -570,6 +660,20 @@ _CROSS_ENTROPY = (
         _LOSS,
         f"loss = {_LOSS.removeprefix('return ')}\n    logits_BTv.data += 1e-6\n    return loss",
     ),
+    Fault(
+        "vocab_parallel_cross_entropy",
+        "skips",
+        _LOSS,
+        "mine = share_of(num_ids, group)\n"
+        "    if not ((targets_BT >= mine.start) & (targets_BT < mine.stop)).any():\n"
+        f"        return (total_BT.log() + top_BT).mean()\n    {_LOSS}",
+    ),
+    Fault(
+        "vocab_parallel_cross_entropy",
+        "untracked",
+        _SUM,
+        "total_BT = exps_BTv.sum(dim=-1)\n    dist.all_reduce(total_BT, group=group)",
+    ),
     Fault("vocab_parallel_cross_entropy", "world", "exps_BTv.sum(dim=-1), group)", "exps_BTv.sum(dim=-1))"),
     Fault("vocab_parallel_cross_entropy", None, "exps_BTv.sum(dim=-1)", "exps_BTv.mean(dim=-1)"),
     Fault("vocab_parallel_cross_entropy", None, _LOSS, f"{_LOSS} if dist.get_rank(group) == 0 else logits_BTv.sum()"),
@@ -581,32 +685,38 @@ _CROSS_ENTROPY = (
 # --- sequence parallel -----------------------------------------------------------------------------
 
 _JOIN = "return torch.cat(parts, dim=1)"
-_GATHER_PAIR = "return ThereAndBack.apply(x_BtD, gather, sum_and_scatter)"
+_GATHER_PAIR = "return ThereAndBack.apply(x_BpD, gather, sum_and_scatter)"
 _SCATTERED = "dist.reduce_scatter(mine, parts, group=group)"
 _SUMMED = (
     "total = torch.cat(parts, dim=1)\n"
     "        dist.all_reduce(total, group=group)\n"
     "        mine = total.chunk(dist.get_world_size(group), dim=1)[dist.get_rank(group)].contiguous()"
 )
-_GATHERED_PARTS = "dist.all_gather(parts, x_BtD, group=group)"
+_GATHERED_PARTS = "dist.all_gather(parts, x_BpD, group=group)"
 
 _ROOM_AND_GATHER = (
-    f"parts = [torch.empty_like(x_BtD) for _ in range(dist.get_world_size(group))]\n        {_GATHERED_PARTS}"
+    f"parts = [torch.empty_like(x_BpD) for _ in range(dist.get_world_size(group))]\n        {_GATHERED_PARTS}"
 )
 
 _GATHER_SEQUENCE = (
-    Fault("gather_sequence", "no-gather", _GATHER_PAIR, "return x_BtD"),
+    Fault("gather_sequence", "no-gather", _GATHER_PAIR, "return x_BpD"),
     Fault("gather_sequence", "other-axis", "torch.cat(parts, dim=1)", "torch.cat(parts, dim=0)"),
+    Fault(
+        "gather_sequence",
+        "one-tensor",
+        "[torch.empty_like(x_BpD) for _ in range(dist.get_world_size(group))]",
+        "[torch.empty_like(x_BpD)] * dist.get_world_size(group)",
+    ),
     Fault("gather_sequence", "last-axis", "torch.cat(parts, dim=1)", "torch.cat(parts, dim=-1)"),
     Fault("gather_sequence", "own-part", _SCATTERED, "mine = parts[dist.get_rank(group)]"),
     Fault("gather_sequence", "mean", "return mine", "return mine / dist.get_world_size(group)"),
-    Fault("gather_sequence", "cut-off", _GATHER_PAIR, "return gather(x_BtD.detach())"),
+    Fault("gather_sequence", "cut-off", _GATHER_PAIR, "return gather(x_BpD.detach())"),
     Fault("gather_sequence", "all-reduce", _SCATTERED, _SUMMED),
     Fault(
         "gather_sequence",
         "writes",
         _GATHER_PAIR,
-        f"x_BtD.data *= 1\n    result = {_GATHER_PAIR.removeprefix('return ')}\n    x_BtD.data += 1\n    return result",
+        f"x_BpD.data *= 1\n    result = {_GATHER_PAIR.removeprefix('return ')}\n    x_BpD.data += 1\n    return result",
     ),
     Fault(
         "gather_sequence",
@@ -622,17 +732,18 @@ _GATHER_SEQUENCE = (
 )
 
 _SCATTER_PAIR = "return ThereAndBack.apply(x_BTD, sum_and_scatter, gather)"
-_GRADIENTS = "dist.all_gather(parts, grad_BtD, group=group)"
+_GRADIENTS = "dist.all_gather(parts, grad_BpD, group=group)"
 
 _REDUCE_SCATTER_SEQUENCE = (
     Fault("reduce_scatter_sequence", "no-sum", _SCATTERED, "mine = parts[dist.get_rank(group)]"),
     Fault("reduce_scatter_sequence", "no-scatter", _SCATTER_PAIR, "return reduce_from_group(x_BTD, group)"),
+    Fault("reduce_scatter_sequence", "other-axis", "x_BTD.chunk(ranks, dim=1)", "x_BTD.chunk(ranks, dim=0)"),
     Fault("reduce_scatter_sequence", "mean", "return mine", "return mine / ranks"),
     Fault(
         "reduce_scatter_sequence",
         "own-part",
         _GRADIENTS,
-        "parts = [grad_BtD if rank == dist.get_rank(group) else torch.zeros_like(grad_BtD) for rank in range(ranks)]",
+        "parts = [grad_BpD if rank == dist.get_rank(group) else torch.zeros_like(grad_BpD) for rank in range(ranks)]",
     ),
     Fault("reduce_scatter_sequence", "both-ways", _JOIN, "return ranks * torch.cat(parts, dim=1)"),
     Fault("reduce_scatter_sequence", "cut-off", _SCATTER_PAIR, "return sum_and_scatter(x_BTD.detach())"),
@@ -648,8 +759,8 @@ _REDUCE_SCATTER_SEQUENCE = (
         "reduce_scatter_sequence",
         "world",
         _GRADIENTS,
-        "parts = [torch.empty_like(grad_BtD) for _ in range(dist.get_world_size())]\n"
-        "        dist.all_gather(parts, grad_BtD)\n"
+        "parts = [torch.empty_like(grad_BpD) for _ in range(dist.get_world_size())]\n"
+        "        dist.all_gather(parts, grad_BpD)\n"
         "        parts = parts[:ranks]",
     ),
     Fault("reduce_scatter_sequence", None, _SCATTERED, f"dist.get_rank(group) == 0 and {_SCATTERED}"),

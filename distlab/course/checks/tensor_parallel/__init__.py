@@ -36,7 +36,7 @@ EXERCISES = (
 
 
 def elements_a_layer(ranks: int, all_reduces: int = 4) -> float:
-    """What one rank sends for one layer, forward and backward, in units of b·s·h elements, around rings."""
+    """What one rank sends for one layer, forward and backward, in units of B·T·D elements, around rings."""
     return all_reduces * 2 * (ranks - 1) / ranks
 
 
@@ -53,7 +53,7 @@ PREDICTIONS = {
     ),
     "08.elements": Prediction(
         [elements_a_layer(ranks) for ranks in (2, 4, 8)],
-        "4 all-reduces of bsh elements, each 2(t − 1)/t: 8(t − 1)/t. It grows towards 8 while the compute of a rank "
+        "4 all-reduces of BTD elements, each 2(t − 1)/t: 8(t − 1)/t. It grows towards 8 while the compute of a rank "
         "halves each time.",
     ),
     "08.logits": Prediction(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,19 @@ Tensors = dict[str, torch.Tensor]
 
 # The smallest first; then a size that divides little, one rank alone, and two groups that must not meet.
 WORLDS: tuple[Groups, ...] = ([[0, 1]], [[0, 1, 2]], [[0]], [[0, 1], [2, 3]])
+
+# What several exercises say of the same mistakes.
+UNTRACKED = (
+    "dist.all_reduce was given a tensor that autograd follows, and autograd learns nothing of the sum. Here the "
+    "gradient comes out right by luck; behind exp, which needs its own result on the way back, it would not. "
+)
+SKIPS = (
+    "A rank that holds none of the {what} left before the sum, and the others wait for it. Whether a rank takes part "
+    "must not hang on what only this rank holds: who has zeros to give gives them."
+)
+NEVER_JOINED = "never joined"
+_UNTRACKED_WARNING = "autograd kernel was not registered"
+_NO_ROWS = "my_rows is not there: run the cell further up that takes it from lab 00 (my_rows = from_lab(…).my_rows)"
 
 
 def misconceptions(**sentences: str) -> tuple[Misconception, ...]:
@@ -89,11 +104,47 @@ def gradients(module: nn.Module) -> Tensors:
     return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in module.named_parameters()}
 
 
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """The tensors that a value keeps alive: a tensor, a module, or lists, tuples and dicts of them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        for part in value.modules():
+            yield from tensors_in(vars(part))
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(one)
+
+
 def bytes_held(module: nn.Module) -> int:
     """Bytes of the memory that a module's parameters and other tensors keep alive."""
-    kept = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in [*module.parameters(), *kept]}
-    return sum(storages.values())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors_in(module)}.values())
+
+
+def compare_memory(case: str, held: list[int], numbers: Iterable[int]) -> None:
+    """Raises Wrong unless every rank's module keeps the bytes of so many float64 numbers at most."""
+    for rank, (bytes, number) in enumerate(zip(held, numbers, strict=True)):
+        if bytes > 8 * number:
+            detail = f"rank {rank}: expected {8 * number} bytes of memory, its tensors keep {bytes}"
+            raise Wrong(f"{case}, the memory", detail, ("keeps-whole",))
+
+
+@contextmanager
+def untracked() -> Iterator[list[bool]]:
+    """On a rank: its list is empty unless autograd went back through a message that it knows nothing of."""
+    found: list[bool] = []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield found
+    found.extend(True for warning in said if _UNTRACKED_WARNING in str(warning.message))
+
+
+def refuse_untracked(case: str, found: list[dict]) -> None:
+    """Raises Wrong if a rank's entry "untracked" says so."""
+    for rank, one in enumerate(found):
+        if one.get("untracked"):
+            detail = f"rank {rank}: expected a torch.autograd.Function around every message, and there is none"
+            raise Wrong(f"{case}, backward", detail, ("untracked",))
 
 
 def gradient_of(y: torch.Tensor, x: torch.Tensor, grad_y: torch.Tensor) -> torch.Tensor:
@@ -109,13 +160,15 @@ def forward_and_backward(layer: Callable, x: torch.Tensor, grad_y: torch.Tensor)
     "kept" says whether x and the gradient of y are as they were.
     """
     x, grad_y, given = x.clone().requires_grad_(), grad_y.clone(), (x, grad_y)
-    with span("forward"):
-        y = layer(x)
-    with span("backward"):
-        fits = isinstance(y, torch.Tensor) and y.shape == grad_y.shape
-        grad_x = gradient_of(y, x, grad_y) if fits else torch.zeros_like(x)
+    with untracked() as lost:
+        with span("forward"):
+            y = layer(x)
+        with span("backward"):
+            fits = isinstance(y, torch.Tensor) and y.shape == grad_y.shape
+            grad_x = gradient_of(y, x, grad_y) if fits else torch.zeros_like(x)
     kept = torch.equal(x.detach(), given[0]) and torch.equal(grad_y, given[1])
-    return dict(y=y.detach() if isinstance(y, torch.Tensor) else y, grad_x=grad_x.clone(), kept=kept)
+    y = y.detach() if isinstance(y, torch.Tensor) else y
+    return dict(y=y, grad_x=grad_x.clone(), kept=kept, untracked=any(lost))
 
 
 def watch(trial: Trial, case: str, driver: Callable, *args, groups: Groups, **because: str) -> Run:
@@ -125,6 +178,8 @@ def watch(trial: Trial, case: str, driver: Callable, *args, groups: Groups, **be
     except RankFailed as failed:
         cause = failed.error.failures[failed.error.rank]
         said = f"{failed.error.verdict} {cause.type}: {cause.message}".lower()
+        if cause.type == "NameError" and "'my_rows'" in cause.message:
+            raise Wrong(case, _NO_ROWS) from None
         ids = [
             id.replace("_", "-") for id, words in because.items() if any(w in said for w in words.lower().split("|"))
         ]

@@ -17,6 +17,7 @@ from distlab.course.checks.tensor_parallel.common import (
     members,
     misconceptions,
     num_ranks,
+    untracked,
     world,
 )
 from distlab.course.exercise import Exercise, Wrong
@@ -42,11 +43,20 @@ def there_and_back(function: Callable, groups: Groups, from_rank: int | None) ->
     group, rank = enter(groups), dist.get_rank()
     x, grad_y = brought(rank).requires_grad_(), brought(rank if from_rank is None else from_rank)
     given = grad_y.clone()
-    y = function(x) if group is None else function(x, group)
-    came = y.detach().clone() if isinstance(y, torch.Tensor) else y
-    grad_x = gradient_of(y, x, grad_y) if isinstance(y, torch.Tensor) else None
+    with untracked() as lost:
+        y = function(x) if group is None else function(x, group)
+        came = y.detach().clone() if isinstance(y, torch.Tensor) else y
+        grad_x = gradient_of(y, x, grad_y) if isinstance(y, torch.Tensor) else None
+    nothing_back = isinstance(y, torch.Tensor) and y.requires_grad and x.grad is None
     kept = torch.equal(x.detach(), brought(rank)), torch.equal(grad_y, given)
-    return dict(y=came, grad_x=grad_x, kept=kept)
+    return dict(y=came, grad_x=grad_x, kept=kept, untracked=any(lost), nothing_back=nothing_back)
+
+
+def refuse_nothing_back(case: str, found: list[dict]) -> None:
+    """Raises Wrong if the way back is there, and returned None."""
+    for rank, one in enumerate(found):
+        if one["nothing_back"]:
+            raise Wrong(f"{case}, backward", f"rank {rank}: expected a gradient from back, got None", ("none-back",))
 
 
 def check_copy_to_group(learners: Callable, trial: Trial) -> str:
@@ -60,6 +70,7 @@ def check_copy_to_group(learners: Callable, trial: Trial) -> str:
         compare_coded(f"{case}, y", y, own, {"sums-forward": sums}, "in y")
         if not all(one["kept"][1] for one in found):
             raise Wrong(f"{case}, backward", "expected the gradient of y as it was, got another", ("in-place",))
+        refuse_nothing_back(case, found)
         beliefs = {
             "one-way": own,
             "mean": [total / len(group) for total, group in zip(sums, members(groups))],
@@ -68,6 +79,10 @@ def check_copy_to_group(learners: Callable, trial: Trial) -> str:
             "world": everywhere,
         }
         grad_x = [one["grad_x"] for one in found]
+        first = [rank == group[0] for rank, group in enumerate(members(groups))]
+        right = [torch.equal(got, total) for got, total in zip(grad_x, sums)]
+        if right == first:  # what a reduce leaves on the others is anybody's guess
+            beliefs["first-only"] = grad_x
         compare_coded(f"{case}, the gradient of x", grad_x, sums, beliefs, "in it", ranks=len(groups[0]))
         if not all(one["kept"][0] for one in found):
             raise Wrong(case, "expected x as it was, got another")
@@ -87,7 +102,11 @@ COPY_TO_GROUP = Exercise(
         in_place="dist.all_reduce works in place, and it was given the gradient of y, which is not yours to change: "
         "give it a clone.",
         cut_off="No gradient comes back: y has lost its way to x. Return what ThereAndBack.apply returns.",
+        none_back="The function for the way back returns None. dist.all_reduce works in place and returns nothing: "
+        "return the tensor that it was given.",
         rank_0="Every rank has the gradient of the first rank; those of the others are lost.",
+        first_only="Only the first rank of the group has the sum. All ranks hold x, and all go on backward from here: "
+        "each of them needs it, which is an all-reduce.",
         world="The sum runs over all ranks, and not over the group: hand group on to dist.all_reduce.",
     ),
     hints=(

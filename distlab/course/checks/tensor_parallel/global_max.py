@@ -57,7 +57,7 @@ def check_global_max(learners: Callable, trial: Trial) -> str:
 
 def _try(learners: Callable, trial: Trial, groups: Groups, shift: float) -> None:
     case = f"{in_words(groups)} and logits around {shift:g}"
-    run = watch(trial, case, driven, learners, trial.seed, shift, groups, groups=groups)
+    run = watch(trial, case, driven, learners, trial.seed, shift, groups, groups=groups, own_first="different shapes")
     in_own_group(case, run, groups)
     refuse_whole(f"{case}, messages", run, PLACES[0] * PLACES[1], "gathers")
     logits = all_logits(trial.seed, shift)
@@ -68,6 +68,7 @@ def _try(learners: Callable, trial: Trial, groups: Groups, shift: float) -> None
         "sum": [sum(own[r] for r in group) for group in members(groups)],
         "everywhere": [logits.amax()] * len(own),
         "id": [logits.argmax(-1)] * len(own),
+        "keepdim": [logits.amax(-1, keepdim=True)] * len(own),
         "from-zero": [logits.amax(-1).clamp(min=0)] * len(own),
     }
     compare(case, [one["top"] for one in run.values], want, beliefs)
@@ -86,6 +87,10 @@ GLOBAL_MAX = Exercise(
         sum="The ranks' maxima were added up: dist.all_reduce sums unless it is told op=dist.ReduceOp.MAX.",
         everywhere="This is one maximum for all places; each place needs its own, of shape (B, T).",
         id="This is the id of the largest logit; the logit itself is asked for.",
+        keepdim="The last axis is still there, with a single number in it: one number a place has the shape (B, T). "
+        "Leave keepdim out, or squeeze(-1).",
+        own_first="Each rank sent as many numbers as it has ids, and the shares differ. First the maximum of your own "
+        "logits along the last axis, then that of the ranks.",
         from_zero="Where all logits are negative it gives 0: start from the logits, not from zeros.",
         attached="The maximum still holds its graph. It only moves all logits by the same amount, and that changes no "
         "loss: detach it, since autograd cannot follow dist.all_reduce.",

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 
 from distlab.course.checks.tensor_parallel.common import (
     Groups,
+    bytes_held,
+    compare_memory,
     count,
     enter,
     filled,
@@ -64,20 +66,23 @@ CASES = (
 
 
 def driven(attention_class: type, seed: int, case: Case) -> dict:
-    """On a rank: y, all gradients, the number of parameters, and the next random number."""
+    """On a rank: y, all gradients, the number of parameters and the bytes kept, and the next random number."""
     group = enter(case.groups)
     layer = attention_class(case.whole(seed), group=group).train(case.training)
+    held = bytes_held(layer)
     torch.manual_seed(seed)
     found = forward_and_backward(layer, *case.inputs(seed))
     number = sum(parameter.numel() for parameter in layer.parameters())
-    return found | dict(parameters=gradients(layer), number=number, random=torch.rand(()).item())
+    return found | dict(parameters=gradients(layer), number=number, bytes=held, random=torch.rand(()).item())
 
 
 def check_parallel_attention(learners: type, trial: Trial) -> str:
     """Tries ``ParallelAttention`` against the whole layer, without dropout and with it."""
     for tried in CASES:
         case = str(tried)
-        run = watch(trial, case, driven, learners, trial.seed, tried, groups=tried.groups)
+        group_forgotten = "mat1 and mat2|must match the size|invalid for input of size"
+        because = dict(swapped="mat1 and mat2") if len(tried.groups) == 1 else dict(world=group_forgotten)
+        run = watch(trial, case, driven, learners, trial.seed, tried, groups=tried.groups, **because)
         in_own_group(case, run, tried.groups)
         _compare(case, run.values, tried, trial.seed)
         for name in ("forward", "backward"):
@@ -125,6 +130,7 @@ def _compare_parameters(case: str, found: list[dict], layer: Attention, rows: li
     want = [len(r) * (width + 1) + len(c) * width + width for r, c in zip(rows, columns)]
     everything = [sum(p.numel() for p in layer.parameters())] * len(found)
     compare(f"{case}, the number of parameters", [one["number"] for one in found], want, {"whole": everything})
+    compare_memory(case, [one["bytes"] for one in found], want)
     grads = {name: p.grad for name, p in layer.named_parameters()}
     want = [
         {
@@ -144,19 +150,22 @@ def _wrong_outputs(layer: Attention, x: torch.Tensor, tried: Case, seed: int) ->
     own = tried.num_heads // size
     rows = [[p * width + i for p in range(3) for i in part] for part in _parts(width, size)]
 
-    def mask(heads: int) -> torch.Tensor:
+    def mask(heads: int, num_rows: int = 2) -> torch.Tensor:
         torch.manual_seed(seed)
-        return F.dropout(x.new_ones(2, heads, 3, 3), tried.dropout)
+        return F.dropout(x.new_ones(num_rows, heads, 3, 3), tried.dropout)
 
     def plain(num_heads: int, of: list[list[int]] = rows) -> torch.Tensor:
         return attend(layer, x, of, num_heads)
 
-    wrong = {"contiguous": plain(own, _parts(3 * width, size)), "no-causal": _uncausal(layer, x)}
-    if width // size % tried.num_heads == 0:
+    wrong = {"no-causal": _uncausal(layer, x)}
+    if size > 1:
+        wrong["contiguous"] = plain(own, _parts(3 * width, size))
+    if size > 1 and width // size % tried.num_heads == 0:
         wrong["all-heads"] = plain(tried.num_heads)
     if tried.dropout and tried.training:
         wrong |= {"same-mask": attend(layer, x, rows, own, mask(own)), "no-dropout": plain(own)}
         wrong["first-mask"] = attend(layer, x, rows, own, mask(tried.num_heads)[:, :own])
+        wrong["one-mask"] = _with_whole_mask(layer, x, mask(tried.num_heads, 1))
         wrong["not-scaled"] = _with_whole_mask(layer, x, mask(tried.num_heads) * (1 - tried.dropout))
     elif tried.dropout:
         wrong["always"] = _with_whole_mask(layer, x, mask(tried.num_heads))
@@ -188,13 +197,19 @@ PARALLEL_ATTENTION = Exercise(
         "process draws a mask for every head: draw the mask of all {heads} heads, and take this rank's.",
         first_mask="The mask is that of all {heads} heads, and every rank takes the first {own} of it: take those of "
         "its own heads.",
+        one_mask="Both texts of the batch drop the same places: the mask lacks the batch. It needs the shape "
+        "(B, H, T, T).",
         not_scaled="What is not dropped must be scaled up by 1 / (1 − p): F.dropout of ones gives such a mask.",
         no_dropout="Nothing is dropped in training; whole.dropout says how much of the attention weights is.",
         always="It drops in evaluation too: F.dropout takes self.training as its third argument.",
         apart="The ranks' random states differ afterwards. The tensors between the layers are the same on all ranks, "
         "and so must be the masks that are dropped there: all ranks must draw the same, from the same seed.",
         whole="Each rank holds all parameters: nothing is cut.",
-        world="The sum runs over all ranks, and not over the group: hand group on to both layers.",
+        keeps_whole="The whole layer stays in memory on this rank, although its parameters are not registered: keep "
+        "the two cut layers only.",
+        swapped="The shapes don't fit. A column cut takes all inputs and gives this rank's outputs; a row cut takes "
+        "this rank's inputs and gives all outputs. So qkv is cut by columns, and out by rows.",
+        world="All ranks were taken for the group somewhere: hand group on to share_of, shard_qkv and both layers.",
     ),
     hints=(
         "As Attention, with a column cut for qkv, by the rows of shard_qkv, and a row cut for out. Between the two "

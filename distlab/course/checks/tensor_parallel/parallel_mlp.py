@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 from distlab.course.checks.tensor_parallel.common import (
     Groups,
+    bytes_held,
+    compare_memory,
     count,
     enter,
     filled,
@@ -35,17 +37,21 @@ def size_of(width: int) -> int:
 
 
 def driven(mlp_class: type, seed: int, groups: Groups, width: int) -> dict:
-    """On a rank: y and all gradients, and how many parameters the rank holds."""
+    """On a rank: y and all gradients, and the bytes that the rank's part keeps."""
     layer = mlp_class(filled(MLP(width), seed), group=enter(groups))
+    held = bytes_held(layer)
     found = forward_and_backward(layer, random(seed + 10, *PLACES, width), random(seed + 11, *PLACES, width))
-    return found | dict(parameters=gradients(layer))
+    return found | dict(parameters=gradients(layer), bytes=held)
 
 
 def check_parallel_mlp(learners: type, trial: Trial) -> str:
     """Tries ``ParallelMLP`` against the whole MLP."""
     for groups, width in CASES:
         case, sums = f"{in_words(groups)} and width {width}", size_of(width)
-        run = watch(trial, case, driven, learners, trial.seed, groups, width, groups=groups)
+        because = dict(group_as_rows="is not iterable")
+        if len(groups) == 1:
+            because["swapped"] = "mat1 and mat2"
+        run = watch(trial, case, driven, learners, trial.seed, groups, width, groups=groups, **because)
         _refuse_gathering(case, run, sums)
         in_own_group(case, run, groups)
         _compare(case, run.values, groups, width, trial.seed)
@@ -87,6 +93,7 @@ def _compare(case: str, found: list[dict], groups: Groups, width: int, seed: int
     numbers = [sum(gradient.numel() for gradient in one["parameters"].values()) for one in found]
     everything = [sum(p.numel() for p in whole.parameters())] * ranks
     compare(f"{case}, the number of parameters", numbers, want, {"whole": everything})
+    compare_memory(case, [one["bytes"] for one in found], want)
     grads = {name: p.grad for name, p in whole.named_parameters()}
     cut = {"up.weight": 0, "up.bias": 0, "down.weight": 1}
     want = [{name: _part(grad, cut.get(name), part) for name, grad in grads.items()} for part in mine]
@@ -109,15 +116,21 @@ PARALLEL_MLP = Exercise(
         "RowParallelLinear has taken it already.",
         back_twice="The gradient of x is {ranks} times too large: ColumnParallelLinear has added it up already.",
         gathers="The numbers are right, and they cost {ratio} times what they need to: both layers are cut by columns, "
-        "and all outputs are gathered after each, 4bsh and then bsh elements. Cut the second one by rows: it wants "
+        "and all outputs are gathered after each, 4 BTD and then BTD elements. Cut the second one by rows: it wants "
         "just those inputs that the rank has.",
         whole="Each rank holds all parameters: nothing is cut.",
+        keeps_whole="The whole MLP stays in memory on this rank, although its parameters are not registered: keep the "
+        "two cut layers only.",
+        swapped="The shapes don't fit. A column cut takes all inputs and gives this rank's outputs; a row cut takes "
+        "this rank's inputs and gives all outputs. So up is cut by columns, and down by rows.",
+        group_as_rows="The group landed in rows, which is the second argument of ColumnParallelLinear: write "
+        "group=group.",
         world="The sum runs over all ranks, and not over the group: hand group on to both layers.",
     ),
     hints=(
         "Which cut needs no message between the two layers? GELU works on each column for itself.",
-        "self.up = ColumnParallelLinear(whole.up, group=group), self.down = RowParallelLinear(whole.down, group). "
-        "forward: self.down(F.gelu(self.up(x_BTD))).",
+        "self.up is a ColumnParallelLinear of whole.up, with group=group, self.down a RowParallelLinear of whole.down. "
+        "forward: up, F.gelu, down, as in the whole MLP.",
     ),
     uses=("copy_to_group", "reduce_from_group", "ColumnParallelLinear", "RowParallelLinear"),
 )

@@ -7,8 +7,23 @@ from collections.abc import Callable
 import torch
 
 from distlab.course.checks.collectives.coding import compare_coded
-from distlab.course.checks.tensor_parallel.common import WORLDS, in_words, members, misconceptions, num_ranks, world
-from distlab.course.checks.tensor_parallel.copy_to_group import SHAPE, brought, summed, there_and_back
+from distlab.course.checks.tensor_parallel.common import (
+    UNTRACKED,
+    WORLDS,
+    in_words,
+    members,
+    misconceptions,
+    num_ranks,
+    refuse_untracked,
+    world,
+)
+from distlab.course.checks.tensor_parallel.copy_to_group import (
+    SHAPE,
+    brought,
+    refuse_nothing_back,
+    summed,
+    there_and_back,
+)
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
 
@@ -28,14 +43,16 @@ def check_reduce_from_group(learners: Callable, trial: Trial) -> str:
         }
         y = [one["y"] for one in found]
         compare_coded(f"{case}, y", y, sums, beliefs, "in y", ranks=len(groups[0]))
+        refuse_nothing_back(case, found)
         beliefs = {
             "both-ways": [brought(0) * len(group) for group in members(groups)],
             "cut-off": [torch.zeros(SHAPE, dtype=torch.float64)] * ranks,
             "divided": [brought(0) / len(group) for group in members(groups)],
         }
         grad_x = [one["grad_x"] for one in found]
-        case = f"{case} that all have the same gradient of y, the gradient of x"
-        compare_coded(case, grad_x, [brought(0)] * ranks, beliefs, "in it", ranks=len(groups[0]))
+        alike = f"{case} that all have the same gradient of y, the gradient of x"
+        compare_coded(alike, grad_x, [brought(0)] * ranks, beliefs, "in it", ranks=len(groups[0]))
+        refuse_untracked(case, found)
     return "y is the sum over the group, and the gradient passes as it is; on 1 to 3 ranks and in two groups"
 
 
@@ -50,6 +67,8 @@ REDUCE_FROM_GROUP = Exercise(
         both_ways="The gradient is added up on the way back too, so everything before this point gets {ranks} times "
         "its gradient. All ranks hold the whole gradient of y already: it passes as it is.",
         cut_off="No gradient comes back: y has lost its way to x. Return what ThereAndBack.apply returns.",
+        none_back="The function for the way back returns None: return the gradient that it was given, as it is.",
+        untracked=f"{UNTRACKED}Give it to ThereAndBack, with both ways.",
         divided="The gradient is divided by {ranks}. y is a plain sum, and the gradient of a sum reaches each of its "
         "parts whole.",
         world="The sum runs over all ranks, and not over the group: hand group on to dist.all_reduce.",

@@ -35,6 +35,9 @@ def check_reduce_scatter_sequence(learners: Callable, trial: Trial) -> str:
             "no-sum": [parts_of(x, groups)[rank] for rank, x in enumerate(mine)],
             "no-scatter": totals,
             "mean": [one / size for one in y],
+            "other-axis": [
+                total.chunk(size, dim=0)[min(rank % size, WHOLE[0] - 1)] for rank, total in enumerate(totals)
+            ],
         }
         wrong_grad = {
             "own-part": [_alone(one, rank % size, size) for rank, one in enumerate(part)],
@@ -72,6 +75,7 @@ REDUCE_SCATTER_SEQUENCE = Exercise(
     misconceptions=misconceptions(
         no_sum="Each rank cut its own places out of its own x. Every rank's x holds a part of the sum: they are to be "
         "added up.",
+        other_axis="It is cut along the first axis, the rows of the batch; the places are axis 1.",
         no_scatter="Every rank has the sums of all places; each is to have its own only.",
         mean="This is the mean over {ranks} ranks; the sum is asked for.",
         own_part="The gradient of the other ranks' places is 0 here. This rank's x is a part of their sums too: gather "

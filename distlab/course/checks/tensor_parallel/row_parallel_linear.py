@@ -9,10 +9,12 @@ from torch import nn
 
 from distlab.course.checks.tensor_parallel.column_parallel_linear import PLACES, whole_linear
 from distlab.course.checks.tensor_parallel.common import (
+    UNTRACKED,
     WORLDS,
     Groups,
     all_say,
     bytes_held,
+    compare_memory,
     copies,
     count,
     enter,
@@ -23,6 +25,7 @@ from distlab.course.checks.tensor_parallel.common import (
     members,
     misconceptions,
     random,
+    refuse_untracked,
     share_by_rank,
     watch,
 )
@@ -38,7 +41,9 @@ def driven(layer_class: type, seed: int, bias: bool, groups: Groups) -> dict:
     all gradients too, for this rank's part of the inputs."""
     whole, mine = whole_linear(seed, NUM_IN, NUM_OUT, bias), share_by_rank(NUM_IN, groups)[dist.get_rank()]
     layer = layer_class(whole, group=enter(groups))
-    found = dict(built=copies(layer), bytes=bytes_held(layer))
+    lent = {parameter.data_ptr() for parameter in whole.parameters()}
+    shares = [name for name, parameter in layer.named_parameters() if parameter.data_ptr() in lent]
+    found = dict(built=copies(layer), bytes=bytes_held(layer), shares=shares)
     shapes = {name: p.shape for name, p in whole.named_parameters()} | {"weight": (NUM_OUT, len(mine))}
     if all_say({name: p.shape for name, p in layer.named_parameters()} == shapes):
         x, grad_y = random(seed + 10, *PLACES, NUM_IN)[..., mine], random(seed + 11, *PLACES, NUM_OUT)
@@ -62,13 +67,18 @@ def _try(learners: type, trial: Trial, groups: Groups, bias: bool) -> None:
     mine = share_by_rank(NUM_IN, groups)
     whole = whole_linear(trial.seed, NUM_IN, NUM_OUT, bias)
     arguments = learners, trial.seed, bias, groups
-    run = watch(trial, case, driven, *arguments, groups=groups, no_bias="'NoneType'")
+    run = watch(trial, case, driven, *arguments, groups=groups, no_bias="'NoneType'", rows="out of bounds|out of range")
     built, held = ([one[what] for one in run.values] for what in ("built", "bytes"))
     _compare_parameters(case, built, held, whole, mine, groups)
+    for rank, one in enumerate(run.values):
+        if one["shares"]:
+            detail = f"rank {rank}: its {' and '.join(one['shares'])} lies where the whole layer's does"
+            raise Wrong(f"{case}, the memory", detail, ("shares",))
     in_own_group(case, run, groups)
     _compare_results(case, run.values, whole, mine, groups, trial.seed)
     count(f"{case}, messages", run, "forward", {"all_reduce": 1}, PLACES[0] * PLACES[1] * NUM_OUT)
     count(f"{case}, messages", run, "backward", {}, 0)
+    refuse_untracked(case, run.values)
 
 
 def _compare_parameters(case: str, got: list, held: list, whole: nn.Linear, mine: list, groups: Groups) -> None:
@@ -88,11 +98,7 @@ def _compare_parameters(case: str, got: list, held: list, whole: nn.Linear, mine
     if (bias := parameters.get("bias")) is not None:
         beliefs = {"bias-divided": [bias / size] * len(mine), "bias-cut": [bias[of_rank] for of_rank in rows]}
         compare(f"{case}, the bias", [one["bias"] for one in got], [bias] * len(mine), beliefs, ranks=size)
-    for rank, (bytes, of_rank) in enumerate(zip(held, want)):
-        most = 8 * sum(p.numel() for p in of_rank.values())
-        if bytes > most:
-            detail = f"rank {rank}: expected {most} bytes of memory, its tensors keep {bytes}"
-            raise Wrong(f"{case}, the memory", detail, ("keeps-whole",))
+    compare_memory(case, held, [sum(p.numel() for p in of_rank.values()) for of_rank in want])
 
 
 def _compare_results(case: str, found: list[dict], whole: nn.Linear, mine: list, groups: Groups, seed: int) -> None:
@@ -116,6 +122,7 @@ def _compare_results(case: str, found: list[dict], whole: nn.Linear, mine: list,
     beliefs = {}
     if whole.bias is not None:
         none = torch.zeros_like(bias)
+        beliefs["bias-split"] = [one | {"bias": one["bias"] / size} for one in want]
         beliefs["bias-on-first"] = [
             one if rank == group[0] else one | {"bias": none}
             for rank, (one, group) in enumerate(zip(want, members(groups)))
@@ -130,12 +137,14 @@ ROW_PARALLEL_LINEAR = Exercise(
     check_row_parallel_linear,
     misconceptions=misconceptions(
         whole="Each rank holds the whole weight: nothing is cut. Take the columns that meet this rank's inputs.",
-        rows="The weight is cut along its outputs. nn.Linear keeps it as (outputs, inputs): the inputs of a rank meet "
-        "columns of it.",
+        rows="The weight is cut along its outputs. nn.Linear keeps it as (outputs, inputs): a row of A is a column "
+        "of weight, so this rank's inputs meet columns of it.",
         first="All {ranks} ranks hold the first rank's columns; each is to take its own.",
         bias_divided="The bias is divided by {ranks}, to be right again in the sum. The numbers are, and training goes "
         "wrong: each rank's part gets the whole gradient, so their sum moves {ranks} times as far. Add the whole bias "
         "once, after the sum.",
+        bias_split="The bias's gradient is 1/{ranks} of what it should be: each rank added 1/{ranks} of the bias to "
+        "its part, before the sum. Add the whole bias once, after the sum.",
         bias_cut="The bias is cut, and every rank has all outputs: it needs the whole bias.",
         bias_on_first="Only the first rank has the bias, or its gradient. After the sum all ranks hold y alike, and "
         "all add the same bias; so each of them can update it, and they stay equal.",
@@ -143,18 +152,22 @@ ROW_PARALLEL_LINEAR = Exercise(
         no_bias_added="The bias is missing in y.",
         keeps_whole="The whole layer stays in memory on this rank: a slice shares the memory of what it was cut from, "
         "and so does a whole layer that is kept. Index with the list of columns, or clone the slice.",
+        shares="It is the whole layer's own memory: who changes one changes the other. A part of the model needs a "
+        "Parameter of its own: nn.Parameter of a detached clone.",
         no_sum="Each rank has only its own part of every sum: y goes through reduce_from_group.",
         bias_each="The bias is in y {ranks} times: each rank added it to its part, and then the parts were added up. "
         "y is too large by {more} × b. Add it after the sum.",
         both_ways="The gradient of x is {ranks} times too large: it was added up on the way back as well.",
-        cut_off="No gradient comes back to x: the sum lost its way. Use reduce_from_group, which knows the way back.",
+        cut_off="No gradient comes back to x: it was detached before the sum, or the sum is not made by "
+        "reduce_from_group, which knows the way back.",
+        untracked=f"{UNTRACKED}Use reduce_from_group.",
         world="The sum runs over all ranks, and not over the group: hand self.group on to reduce_from_group.",
     ),
     hints=(
-        "Column number f of whole.weight meets input f: tensor[:, columns] with a list takes those, as a copy. A "
+        "Column i of whole.weight meets input i: tensor[:, columns] with a list takes those, as a copy. A "
         "rank's product is a part of every sum. When may the bias be added?",
         "self.weight = nn.Parameter(whole.weight.detach()[:, self.columns]); the bias whole, a clone, unless it is "
-        "None. forward: y = reduce_from_group(F.linear(x_BTf, self.weight), self.group), then add the bias.",
+        "None. forward: y = reduce_from_group(F.linear(x_BTc, self.weight), self.group), then add the bias.",
     ),
     uses=("reduce_from_group",),
 )

@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distlab.course.checks.tensor_parallel.common import (
+    NEVER_JOINED,
+    SKIPS,
+    UNTRACKED,
     WORLDS,
     Groups,
     enter,
@@ -20,11 +23,13 @@ from distlab.course.checks.tensor_parallel.common import (
     messages_in,
     misconceptions,
     random,
+    refuse_untracked,
     refuse_whole,
     share_by_rank,
+    untracked,
     watch,
 )
-from distlab.course.checks.tensor_parallel.vocab_parallel_embedding import NUM_IDS, OUTSIDE, PLACES, all_ids
+from distlab.course.checks.tensor_parallel.vocab_parallel_embedding import NUM_IDS, OUTSIDE, PLACES, all_ids, one_sided
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
@@ -52,19 +57,20 @@ def all_logits(seed: int, shift: float) -> torch.Tensor:
     return 3 * random(seed, *PLACES, NUM_IDS) + shift
 
 
-def driven(cross_entropy: Callable, seed: int, shift: float, groups: Groups) -> dict:
+def driven(cross_entropy: Callable, seed: int, shift: float, groups: Groups, only: list[int] | None = None) -> dict:
     """On a rank: the loss, the gradient of this rank's logits, and the elements of the largest tensor on the way."""
     group, mine = enter(groups), share_by_rank(NUM_IDS, groups)[dist.get_rank()]
     logits = all_logits(seed, shift)[..., mine].clone().requires_grad_()
-    before, targets = logits.detach().clone(), all_ids(seed)
-    with Largest() as largest, span("forward"):
-        loss = cross_entropy(logits, targets, NUM_IDS, *([] if group is None else [group]))
-    came = loss.detach().clone() if isinstance(loss, torch.Tensor) else loss
-    with span("backward"):
-        fits = isinstance(loss, torch.Tensor) and loss.shape == ()
-        grad = gradient_of(loss, logits, torch.ones_like(loss)) if fits else torch.zeros_like(logits)
+    before, targets = logits.detach().clone(), all_ids(seed, only)
+    with untracked() as lost:
+        with Largest() as largest, span("forward"):
+            loss = cross_entropy(logits, targets, NUM_IDS, *([] if group is None else [group]))
+        came = loss.detach().clone() if isinstance(loss, torch.Tensor) else loss
+        with span("backward"):
+            fits = isinstance(loss, torch.Tensor) and loss.shape == ()
+            grad = gradient_of(loss, logits, torch.ones_like(loss)) if fits else torch.zeros_like(logits)
     kept = torch.equal(logits.detach(), before)
-    return dict(loss=came, grad=grad.clone(), largest=largest.elements, kept=kept)
+    return dict(loss=came, grad=grad.clone(), largest=largest.elements, kept=kept, untracked=any(lost))
 
 
 def check_vocab_parallel_cross_entropy(learners: Callable, trial: Trial) -> str:
@@ -73,19 +79,26 @@ def check_vocab_parallel_cross_entropy(learners: Callable, trial: Trial) -> str:
         _try(learners, trial, groups, shift=0.0)
         if groups is WORLDS[0]:
             _try(learners, trial, groups, shift=1000.0)
+    for words, only in one_sided():
+        _try(learners, trial, [[0, 1]], shift=0.0, words=f" and targets {words}", only=only, skips=NEVER_JOINED)
     return (
         "loss and gradients are those of one process, also for logits around 1,000; no message holds more than a "
-        "number a place, and no rank ever held all logits; on 1 to 3 ranks and in two groups"
+        "number a place, and no rank ever held all logits; on 1 to 3 ranks and in two groups, and "
+        "with all targets on one rank"
     )
 
 
-def _try(learners: Callable, trial: Trial, groups: Groups, shift: float) -> None:
-    case = f"{in_words(groups)} and logits around {shift:,.0f}"
-    run = watch(trial, case, driven, learners, trial.seed, shift, groups, groups=groups, foreign=OUTSIDE)
+def _try(
+    learners: Callable, trial: Trial, groups: Groups, shift: float, words: str = "", only: list[int] | None = None,
+    **because: str,
+) -> None:  # fmt: skip
+    case = f"{in_words(groups)}{words or f' and logits around {shift:,.0f}'}"
+    arguments = learners, trial.seed, shift, groups, only
+    run = watch(trial, case, driven, *arguments, groups=groups, foreign=OUTSIDE, **because)
     in_own_group(case, run, groups)
     refuse_whole(f"{case}, messages", run, 3 * NUM_PLACES, "gathers")
     _refuse_all_logits(case, run.values, len(groups[0]))
-    logits, targets = all_logits(trial.seed, shift).requires_grad_(), all_ids(trial.seed)
+    logits, targets = all_logits(trial.seed, shift).requires_grad_(), all_ids(trial.seed, only)
     want = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
     want.backward()
     _compare_losses(case, run.values, want.detach(), logits.detach(), targets, groups)
@@ -101,6 +114,7 @@ def _try(learners: Callable, trial: Trial, groups: Groups, shift: float) -> None
         raise Wrong(case, "expected the logits as they were, got others", ("writes",))
     if messages := messages_in(run.recording, 0, "backward"):
         raise Wrong(f"{case}, messages backward", f"expected none, got {messages[0].kind}", ("both-ways",), ranks=size)
+    refuse_untracked(case, run.values)
 
 
 def _refuse_all_logits(case: str, found: list[dict], size: int) -> None:
@@ -158,7 +172,10 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Exercise(
         foreign="A target that belongs to another rank was looked up here: target_logit knows what to do.",
         both_ways="The gradient is added up on the way back, {ranks} times too large or sent for nothing: each rank "
         "has the whole loss, and needs the gradient of its own logits only.",
-        cut_off="No gradient comes back to the logits: the sum of exponentials lost its way. Use reduce_from_group.",
+        cut_off="No gradient comes back to the logits: something was detached, or a sum is not made by "
+        "reduce_from_group.",
+        untracked=f"{UNTRACKED}Use reduce_from_group for the sum of exponentials too.",
+        skips=SKIPS.replace("{what}", "targets"),
         gathers="A rank held all logits at once. The loss needs three numbers a place from each rank: its maximum, its "
         "sum of exponentials, and the target's logit.",
         writes="The logits that it was given are changed.",
