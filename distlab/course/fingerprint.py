@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import types
 
@@ -60,5 +61,7 @@ def _code_parts(code: types.CodeType):
 
 
 def _names(code: types.CodeType) -> set[str]:
+    """The globals that a function reads; the attributes that it names are nobody's globals."""
     inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return set(code.co_names).union(*inner)
+    read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return read.union(*inner)

@@ -85,6 +85,11 @@ def test_a_fingerprint_is_the_same_after_an_object_of_the_class_was_copied():
     assert fingerprint(defined) == before
 
 
+def test_a_fingerprint_is_the_same_whatever_else_is_called_like_an_attribute():
+    text = "class C:\n    def f(self):\n        return self.k\n"
+    assert fingerprint(define("k = 1\n" + text, "C")) == fingerprint(define("k = 2\n" + text, "C"))
+
+
 def test_a_fingerprint_covers_what_the_function_uses_and_not_its_comments():
     base = "def helper():\n    return 1\ndef f():\n    return helper()\n"
     assert fingerprint(define(base, "f")) == fingerprint(define("# a comment\n" + base, "f"))

@@ -1,0 +1,87 @@
+"""Every check accepts the solution, and rejects every known wrong one with the sentence that names its mistake.
+
+The tests of each lab stand in a module of their own, ``test_faults_<lab>.py``, so that they are shared out over cores.
+"""
+
+from __future__ import annotations
+
+import importlib
+import string
+
+import pytest
+
+from distlab.course.check import examine
+from distlab.course.checks import exercises, labs
+from distlab.course.exercise import Exercise
+from distlab.course.notebook import Notebook
+from distlab.course.places import ROOT
+from tests.faults import Fault
+
+
+def faults_of(lab: str) -> tuple[Fault, ...]:
+    """The wrong solutions of a lab ("zero")."""
+    return importlib.import_module(f"tests.faults.{lab}").FAULTS
+
+
+def names_of(lab: str) -> list[str]:
+    """The exercises of a lab."""
+    (module,) = [module for module in labs() if module.__name__.rpartition(".")[2] == lab]
+    return [exercise.name for exercise in module.EXERCISES]
+
+
+def parametrize(metafunc: pytest.Metafunc, lab: str) -> None:
+    """Gives a test of this module's the exercises or the wrong solutions of a lab."""
+    if "fault" in metafunc.fixturenames:
+        ids = [f"{fault.exercise}-{fault.misconception or fault.new.strip()[:24]}" for fault in faults_of(lab)]
+        metafunc.parametrize("fault", faults_of(lab), ids=ids)
+    elif "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", names_of(lab))
+
+
+def definitions(exercise: str, change: Fault | None = None) -> dict:
+    """The solutions of an exercise's lab, with one exercise changed."""
+    notebook = Notebook(ROOT / "solutions" / f"{exercises()[exercise][0]}.ipynb")
+    source = notebook.exercises[exercise]
+    if change:
+        assert source.count(change.old) == 1, f"{change.old!r} must stand once in {exercise}"
+        source = source.replace(change.old, change.new)
+    return notebook.definitions(instead={exercise: source})
+
+
+def sentence_of(exercise: Exercise, misconception: str) -> list[str]:
+    """The fixed parts of a misconception's sentence, between its fields."""
+    says = next(m.says for m in exercise.misconceptions if m.id == misconception)
+    return [text for text, *_ in string.Formatter().parse(says)]
+
+
+def test_the_solution_passes(name):
+    verdict = examine(definitions(name)[name])
+    assert verdict.mark == "✓", verdict.text
+
+
+def test_the_stub_is_not_started(name):
+    _, exercise = exercises()[name]
+    notebook = Notebook(ROOT / "solutions" / f"{exercises()[name][0]}.ipynb")
+    blank = next(
+        cell.source for cell in notebook.blank().cells if cell.source.startswith(notebook.exercises[name][:20])
+    )
+    verdict = examine(notebook.definitions(instead={name: blank})[name])
+    assert verdict.mark == "○" and "not started" in verdict.text, verdict.text
+
+
+def test_a_wrong_solution_is_rejected_and_its_mistake_named(fault):
+    verdict = examine(definitions(fault.exercise, fault)[fault.exercise])
+    assert verdict.mark == "✗", verdict.text
+    if fault.misconception:
+        _, exercise = exercises()[fault.exercise]
+        missing = [part for part in sentence_of(exercise, fault.misconception) if part not in verdict.text]
+        assert not missing, f"expected {missing} in:\n{verdict.text}"
+
+
+def test_every_misconception_has_a_wrong_solution(name):
+    lab, exercise = exercises()[name]
+    known = [misconception.id for misconception in exercise.misconceptions]
+    tried = {fault.misconception for fault in faults_of(lab.partition("_")[2]) if fault.exercise == name}
+    assert len(known) >= 3 and len(set(known)) == len(known)
+    assert set(known) == tried - {None}
+    assert None in tried, "expected a wrong solution without a known misconception, too"
