@@ -23,6 +23,7 @@ BENCHMARKS = {
     "tensor": "tests.benchmarks.tensor_parallel_step",
     "pipeline": "tests.benchmarks.pipeline_step",
     "zero": "tests.benchmarks.zero_step",
+    "experts": "tests.benchmarks.expert_parallel_step",
 }
 
 

@@ -15,13 +15,14 @@ def labs() -> tuple[ModuleType, ...]:
         collectives,
         data_parallel,
         layer_partition,
+        mixture_of_experts,
         pipeline,
         start_here,
         tensor_parallel,
         zero,
     )
 
-    return start_here, collectives, data_parallel, zero, layer_partition, pipeline, tensor_parallel
+    return start_here, collectives, data_parallel, zero, layer_partition, pipeline, tensor_parallel, mixture_of_experts
 
 
 @cache
