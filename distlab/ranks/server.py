@@ -73,8 +73,10 @@ class Server:
         """Forks a rank for each pair of descriptors: where it reports to, and where it prints."""
         job = read_job(folder, digest)
         worker.take_environment(job)
-        if job.payload.module:  # once here, instead of on every rank of every run
+        if job.payload.module not in ("", *sys.modules):  # once here, instead of on every rank of every run
             importlib.import_module(job.payload.module)
+            gc.collect()
+            gc.freeze()  # what modules hold is not what a rank holds
         pids = [self._fork(job, rank, descriptors) for rank in range(len(descriptors) // 2)]
         for descriptor in descriptors:
             os.close(descriptor)
