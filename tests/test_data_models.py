@@ -1,4 +1,4 @@
-"""The text and the GPT that the labs share: the same everywhere, whatever Python's release."""
+"""The digits, the text and the GPT that the labs share: the same everywhere, whatever Python's release."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.datasets import load_digits
 from torch import nn
 
-from distlab.data import VOCABULARY, text, text_batch
+from distlab.data import VOCABULARY, digits, text, text_batch
 from distlab.models import Attention, attention_weights, gpt, join_heads, split_heads
+
+
+def test_the_digits_are_those_that_scikit_learn_loads():
+    x_BD, y_B = digits("all", torch.float64)
+    theirs = load_digits()
+    where = {row.tobytes(): label for row, label in zip(theirs.data / 16, theirs.target)}
+    assert x_BD.shape == (1797, 64) and y_B.dtype == torch.int64
+    assert sorted(row.numpy().tobytes() for row in x_BD) == sorted(row.tobytes() for row in theirs.data / 16)
+    assert [where[row.numpy().tobytes()] for row in x_BD] == y_B.tolist()
 
 
 def test_the_vocabulary_is_newline_and_printable_ascii_whatever_the_text():

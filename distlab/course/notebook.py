@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 import linecache
 import re
 import shutil
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from distlab.course.places import ROOT
@@ -28,19 +30,49 @@ _RELEASED = (
 _DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 
 
+@dataclass(frozen=True)
+class Cell:
+    """What matters of a notebook's cell: ``exercise`` is the name of the exercise that is solved in it, if one is."""
+
+    id: str
+    is_code: bool
+    source: str
+    tags: tuple[str, ...]
+    exercise: str
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed_ns: int) -> tuple[Cell, ...]:
+    """The cells of a file that was last changed at ``changed_ns``; every check reads several, again and again.
+
+    Read as the JSON it is: to import nbformat takes as long as to import torch, and the learner would wait for it.
+    """
+    return tuple(map(_cell, json.loads(path.read_text(encoding="utf-8"))["cells"]))
+
+
+def _cell(cell: dict) -> Cell:
+    source, metadata = cell["source"], cell["metadata"]
+    grading = metadata.get("nbgrader", {})
+    return Cell(
+        cell.get("id", ""),
+        cell["cell_type"] == "code",
+        source if isinstance(source, str) else "".join(source),
+        tuple(metadata.get("tags", ())),
+        grading["grade_id"] if grading.get("solution") else "",
+    )
+
+
 class Notebook:
-    """One lab's notebook on disk."""
+    """One lab's notebook on disk, to read."""
 
     def __init__(self, path: Path):
-        import nbformat
-
         self.path = Path(path)
-        self.node = nbformat.read(self.path, as_version=4)
+        self.cells = _read(self.path, self.path.stat().st_mtime_ns)
 
     @cached_property
     def exercises(self) -> dict[str, str]:
         """The source of each exercise's cell, by the exercise's name, in order."""
-        return {cell.metadata.nbgrader.grade_id: cell.source for cell in self.node.cells if _is_exercise(cell)}
+        return {cell.exercise: cell.source for cell in self.cells if cell.exercise}
 
     def solution(self, name: str) -> str:
         """The lines between the markers of one exercise, as they would stand in the learner's cell."""
@@ -52,10 +84,10 @@ class Notebook:
         When ``forgiving``, a cell that raises leaves its names undefined: a learner's may be half-written.
         """
         namespace: dict[str, object] = {"__name__": "__main__"}
-        for cell in self.node.cells:
-            if cell.cell_type != "code" or not (_is_exercise(cell) or _only_defines(cell)):
+        for cell in self.cells:
+            if not cell.is_code or not (cell.exercise or _only_defines(cell)):
                 continue
-            name = cell.metadata.get("nbgrader", {}).get("grade_id", cell.id)
+            name = cell.exercise or cell.id
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception if forgiving else ()):
                 _execute(
                     (instead or {}).get(name, cell.source),
@@ -64,24 +96,9 @@ class Notebook:
                 )
         return namespace
 
-    def blank(self):
-        """The learner's notebook: solutions replaced by a stub, outputs gone, everything else the same."""
-        import nbformat
 
-        node = nbformat.from_dict(self.node)
-        for cell in node.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
-                cell.source = _REGION.sub(r"\g<indent>raise NotImplementedError", cell.source)
-        return node
-
-
-def _is_exercise(cell) -> bool:
-    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
-
-
-def _only_defines(cell) -> bool:
-    if "definitions" in cell.metadata.get("tags", []):
+def _only_defines(cell: Cell) -> bool:
+    if "definitions" in cell.tags:
         return True
     try:
         statements = ast.parse(cell.source).body
@@ -95,6 +112,18 @@ def _execute(source: str, filename: str, namespace: dict) -> None:
     exec(compile(source, filename, "exec"), namespace)
 
 
+def blank(path: Path):
+    """The learner's notebook of a solution: solutions replaced by a stub, outputs gone, everything else the same."""
+    import nbformat
+
+    node = nbformat.read(path, as_version=4)
+    for cell in node.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            cell.source = _REGION.sub(r"\g<indent>raise NotImplementedError", cell.source)
+    return node
+
+
 def write_labs(solutions: Path = ROOT / "solutions", labs: Path = ROOT / "labs") -> list[Path]:
     """Writes the blank lab of every solution; returns the files."""
     import nbformat
@@ -102,7 +131,7 @@ def write_labs(solutions: Path = ROOT / "solutions", labs: Path = ROOT / "labs")
     labs.mkdir(exist_ok=True)
     written = []
     for path in sorted(solutions.glob("*.ipynb")):
-        nbformat.write(Notebook(path).blank(), labs / path.name)
+        nbformat.write(blank(path), labs / path.name)
         written.append(labs / path.name)
     return written
 

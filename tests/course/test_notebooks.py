@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from distlab.course.checks import exercises, labs, predictions
-from distlab.course.notebook import Notebook, write_labs, write_release
+from distlab.course.notebook import Notebook, blank, write_labs, write_release
 from distlab.course.places import ROOT
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
@@ -129,5 +129,5 @@ def test_a_region_keeps_its_indentation_in_the_stub(tmp_path):
     cell = nbformat.v4.new_code_cell(source, metadata={"nbgrader": {"solution": True, "grade_id": "f"}})
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "x.ipynb")
     notebook = Notebook(tmp_path / "x.ipynb")
-    assert notebook.blank().cells[0].source == "def f():\n    if True:\n        raise NotImplementedError\n"
+    assert blank(tmp_path / "x.ipynb").cells[0].source == "def f():\n    if True:\n        raise NotImplementedError\n"
     assert notebook.solution("f") == "        return 1"
