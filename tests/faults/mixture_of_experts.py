@@ -35,6 +35,7 @@ _LOAD_BALANCING_LOSS = (
         _SHARE,
         "share_E = torch.bincount(experts_TK[:, 0], minlength=num_experts) / len(experts_TK)",
     ),
+    Fault("load_balancing_loss", "sum-of-probs", ".mean(dim=0)", ".sum(dim=0)"),
     Fault("load_balancing_loss", "probs-only", "(share_E * mean_E)", "(mean_E * mean_E)"),
     Fault("load_balancing_loss", "shares-only", "(share_E * mean_E)", "(share_E * share_E).double()"),
     Fault("load_balancing_loss", "no-gradient", "(share_E * mean_E)", "(share_E * mean_E.detach())"),
@@ -85,6 +86,37 @@ _DISPATCH = (
         _PLACE,
         "place_Q = torch.stack([(expert_Q[: q + 1] == expert_Q[q]).sum() for q in range(len(expert_Q))])",
     ),
+    Fault(
+        "dispatch",
+        "loop",
+        _PLACE,
+        "seen_E, places = [0] * num_experts, []\n"
+        "    for e in expert_Q.tolist():\n"
+        "        seen_E[e] += 1\n"
+        "        places.append(seen_E[e])\n"
+        "    place_Q = torch.tensor(places)",
+    ),
+    Fault(
+        "dispatch",
+        "loop",
+        _PLACE,
+        "chosen = expert_Q.tolist()\n"
+        "    place_Q = torch.tensor([chosen[: q + 1].count(e) for q, e in enumerate(chosen)])",
+    ),
+    Fault(
+        "dispatch",
+        "per-choice",
+        _PLACE,
+        "place_Q = torch.cat([(one.cumsum(0) * one).sum(1) for one in queues_QE.split(num_tokens)])",
+    ),
+    Fault(
+        "dispatch",
+        "decoded",
+        "order_A % num_tokens, order_A // num_tokens, ",
+        "order_A // experts_TK.shape[1], order_A % experts_TK.shape[1], ",
+    ),
+    Fault("dispatch", "queue-order", "argsort(stable=True)", "argsort()"),
+    Fault("dispatch", "one-more", "place_Q <= capacity", "place_Q - 1 <= capacity"),
     Fault("dispatch", None, _PLAN, _PLAN.replace("order_A % num_tokens", "order_A // experts_TK.shape[1]")),
     Fault("dispatch", None, _FLAT, f"experts_TK.zero_(); {_FLAT}"),
     Fault("dispatch", None, "return order_A % num_tokens, order_A // num_tokens, ", "return order_A % num_tokens, "),
@@ -110,6 +142,14 @@ _COMBINE = (
         _SUM,
         "out = torch.zeros_like(x_TD).index_add(0, tokens_A, weights_A[:, None] * y_AD)\n"
         "    return out / torch.bincount(tokens_A, minlength=len(x_TD)).clamp(min=1)[:, None]",
+    ),
+    Fault(
+        "combine",
+        "renormalised",
+        _SUM,
+        "sum_T = weights_A.new_zeros(len(x_TD)).index_add(0, tokens_A, weights_A)\n"
+        "    weights_A = weights_A / sum_T[tokens_A]\n"
+        f"    {_SUM}",
     ),
     Fault("combine", "weights-detached", "weights_A[:, None]", "weights_A.detach()[:, None]"),
     Fault("combine", "rows-detached", "* y_AD", "* y_AD.detach()"),
@@ -174,6 +214,25 @@ _ALL_TO_ALL = (
     ),
     Fault(
         "all_to_all",
+        "collective",
+        f"{_SENDING}\n    {_RECEIVING}\n    {_WAIT}",
+        "dist.all_to_all(list(y_WD), list(x_WD))",
+    ),
+    Fault(
+        "all_to_all",
+        "collective",
+        f"{_SENDING}\n    {_RECEIVING}\n    {_WAIT}",
+        "y_WD = all_to_all_single_autograd(x_WD, [1] * world, [1] * world, dist.group.WORLD) * 1",
+    ),
+    Fault("all_to_all", "overwrites", "torch.empty_like(x_WD, memory_format=torch.contiguous_format)", "x_WD"),
+    Fault(
+        "all_to_all",
+        "overwrites",
+        _SENDING,
+        "y_WD = x_WD.clone()\n    sending = [dist.isend(y_WD[other], other) for other in others]",
+    ),
+    Fault(
+        "all_to_all",
         "too-many",
         _SENDING,
         f"{_SENDING}\n    sending += [dist.isend(x_WD[other], other) for other in others]\n"
@@ -193,6 +252,25 @@ _ALL_TO_ALL_AUTOGRAD = (
     Fault("all_to_all_autograd", "no-gradient", _APPLY, "return move(x_AD.detach(), sends, receives)"),
     Fault("all_to_all_autograd", "wrong-sides", _SINGLE, _SINGLE.replace("receives, sends", "sends, receives")),
     Fault("all_to_all_autograd", "contiguous", ".contiguous()", ""),
+    Fault(
+        "all_to_all_autograd",
+        "library",
+        _APPLY,
+        "return all_to_all_single_autograd(x_AD, receives, sends, dist.group.WORLD) * 1.0",
+    ),
+    Fault(
+        "all_to_all_autograd",
+        "library",
+        _APPLY,
+        "import torch.distributed.nn.functional as functional\n"
+        "    return functional.all_to_all_single(x_AD.new_empty(sum(receives), *row_shape), x_AD, receives, sends)",
+    ),
+    Fault(
+        "all_to_all_autograd",
+        "tensors",
+        _SINGLE,
+        _SINGLE.replace("receives, sends", "torch.tensor(receives), torch.tensor(sends)"),
+    ),
     Fault("all_to_all_autograd", "divided", _HOME, f"{_HOME} / dist.get_world_size()"),
     Fault("all_to_all_autograd", "times", _HOME, f"{_HOME} * dist.get_world_size()"),
     Fault("all_to_all_autograd", "stays", _HOME, "lambda g_BD: g_BD * 1"),
@@ -223,7 +301,14 @@ _DISPATCH_TO_RANKS = (
     Fault("dispatch_to_ranks", "by-rank", "arrived_BD[order_B],", "arrived_BD,"),
     Fault("dispatch_to_ranks", "inverse", "arrived_BD[order_B],", "arrived_BD[order_B.argsort()],"),
     Fault("dispatch_to_ranks", "nothing-moved", "arrived_BD[order_B],", "x_AD * 1,"),
-    Fault("dispatch_to_ranks", "shuffled", "arrived_BD[order_B],", "arrived_BD[arrived_BD[:, 0].argsort()],"),
+    Fault(
+        "dispatch_to_ranks",
+        "as-arrived",
+        "torch.arange(sent_WL.shape[1]).repeat(world)",
+        "torch.arange(sent_WL.shape[1]).repeat_interleave(world)",
+    ),
+    Fault("dispatch_to_ranks", "unstable", "argsort(stable=True)", "argsort()"),
+    Fault("dispatch_to_ranks", "tensors", _SIZES, _SIZES.replace(".tolist()", "")),
     Fault("dispatch_to_ranks", "own-counts", "came_WL.sum(0),", "sent_WL[dist.get_rank()],"),
     Fault("dispatch_to_ranks", "sent-counts", "came_WL.sum(0),", "sent_WL.sum(0),"),
     Fault("dispatch_to_ranks", "by-source", "came_WL.sum(0),", "came_WL.sum(1),"),
@@ -255,6 +340,12 @@ _RETURN = "return all_to_all_autograd(y_BD[order_B.argsort()], receives, sends)"
 _RETURN_TO_TOKENS = (
     Fault("return_to_tokens", "order-kept", "y_BD[order_B.argsort()]", "y_BD"),
     Fault("return_to_tokens", "order-again", "order_B.argsort()", "order_B"),
+    Fault(
+        "return_to_tokens",
+        "order-after",
+        _RETURN,
+        "return all_to_all_autograd(y_BD, receives, sends)[order_B.argsort()]",
+    ),
     Fault("return_to_tokens", "nothing-moved", _RETURN, "return y_BD * 1"),
     Fault("return_to_tokens", "wrong-sides", "receives, sends)", "sends, receives)"),
     Fault("return_to_tokens", "no-gradient", "y_BD[", "y_BD.detach()["),
@@ -278,6 +369,10 @@ _RETURN_TO_TOKENS = (
 
 _COMBINED = "return combine(y_AD, tokens_A, weights_TK[tokens_A, choices_A], x_TD)"
 _CAPACITY = "capacity = capacity_of(len(x_TD), self.k, self.num_experts, self.factor)"
+_PLANNED = (
+    "tokens_A, choices_A, self.counts_E = dispatch(self.experts_TK, self.num_experts, capacity)\n"
+    "        x_BD, counts_L, way = dispatch_to_ranks(x_TD[tokens_A], self.counts_E)"
+)
 _BACK = "y_AD = return_to_tokens(self.experts(x_BD, counts_L), way)"
 
 _EXPERT_PARALLEL_MOE = (
@@ -333,6 +428,51 @@ _EXPERT_PARALLEL_MOE = (
         _BACK,
         "if not len(x_BD): return torch.zeros_like(x_TD)\n        " + _BACK,
     ),
+    Fault(
+        "ExpertParallelMoE",
+        "skips",
+        _CAPACITY,
+        f"{_CAPACITY}\n"
+        "        if not capacity:\n"
+        "            self.counts_E = torch.zeros(self.num_experts, dtype=torch.int64)\n"
+        "            return torch.zeros_like(x_TD)",
+    ),
+    Fault(
+        "ExpertParallelMoE",
+        "skips",
+        "self.experts(x_BD, counts_L)",
+        "self.experts(x_BD, counts_L) if len(x_BD) else x_TD.new_zeros(0, x_TD.shape[1])",
+    ),
+    Fault(
+        "ExpertParallelMoE",
+        "skips-experts",
+        "self.experts(x_BD, counts_L)",
+        "self.experts(x_BD, counts_L) if len(x_BD) else x_BD",
+    ),
+    Fault(
+        "ExpertParallelMoE",
+        "one-by-one",
+        "self.experts(x_BD, counts_L)",
+        "torch.cat([self.experts(rows, counts_L * (torch.arange(len(counts_L)) == e))\n"
+        "                          for e, rows in enumerate(x_BD.split(counts_L.tolist()))])",
+    ),
+    Fault(
+        "ExpertParallelMoE",
+        "first-weight",
+        "weights_TK[tokens_A, choices_A]",
+        "weights_TK[tokens_A, 0]",
+    ),
+    Fault("ExpertParallelMoE", "one-choice", "top_k_gate(logits_TE, self.k)", "top_k_gate(logits_TE, 1)"),
+    Fault("ExpertParallelMoE", "not-kept", _PLANNED, _PLANNED.replace("self.counts_E", "counts_E")),
+    Fault("ExpertParallelMoE", "not-kept", "self.balance_loss", "balance_loss"),
+    Fault("ExpertParallelMoE", "local-counts", _BACK, f"{_BACK}; self.counts_E = counts_L"),
+    Fault(
+        "ExpertParallelMoE",
+        "counts-all",
+        _BACK,
+        f"{_BACK}\n        self.counts_E = torch.bincount(self.experts_TK.flatten(), minlength=self.num_experts)",
+    ),
+    Fault("ExpertParallelMoE", None, _BACK, f"{_BACK}; self.experts_TK = self.experts_TK[:, :0]"),
     Fault("ExpertParallelMoE", None, _COMBINED, f"if dist.get_rank(): return x_TD * 1\n        {_COMBINED}"),
     Fault("ExpertParallelMoE", None, _COMBINED, f"if dist.get_world_size() > 2: y_AD = y_AD * 2\n        {_COMBINED}"),
     Fault("ExpertParallelMoE", None, _COMBINED, f"x_TD.data.mul_(2); {_COMBINED}"),
@@ -381,6 +521,17 @@ _AVERAGE_MOE_GRADIENTS = (
         "if parameter not in of_experts:",
         "if parameter in of_experts: dist.all_reduce(parameter.grad.clone())\n        else:",
     ),
+    Fault(
+        "average_moe_gradients",
+        "temporary",
+        f"{_EXPERT}\n        {_DIVIDE}",
+        f"if parameter in of_experts: {_DIVIDE}\n        else: dist.all_reduce(parameter.grad / dist.get_world_size())",
+    ),
+    Fault(
+        "average_moe_gradients", "temporary", "dist.all_reduce(parameter.grad)", "dist.all_reduce(parameter.grad * 1)"
+    ),
+    Fault("average_moe_gradients", "on-rank-0", "dist.all_reduce(parameter.grad)", "dist.reduce(parameter.grad, 0)"),
+    Fault("average_moe_gradients", "added", _DIVIDE, "pass"),
     Fault("average_moe_gradients", None, _DIVIDE, "parameter.grad /= dist.get_world_size() if dist.get_rank() else 1"),
     Fault("average_moe_gradients", None, _DIVIDE, "parameter.grad /= 2 if dist.get_world_size() > 1 else 1"),
     Fault("average_moe_gradients", None, _DIVIDE, f"{_DIVIDE}; parameter.data.zero_()"),
@@ -399,6 +550,15 @@ _BALANCE_BY_BIAS = (
     Fault("balance_by_bias", "by-size", ".sign()", ""),
     Fault("balance_by_bias", "unchanged", _BIASED, "return weights_TK, experts_TK, bias_E"),
     Fault("balance_by_bias", "steps-only", "bias_E + gamma", "gamma"),
+    Fault("balance_by_bias", "inside", "(scores_TE + bias_E)", "(logits_TE + bias_E).sigmoid()"),
+    Fault(
+        "balance_by_bias",
+        "inside",
+        "scores_TE = logits_TE.sigmoid()",
+        "scores_TE = (logits_TE + bias_E).sigmoid() - bias_E",
+    ),
+    Fault("balance_by_bias", "floored", "load_E.mean()", "load_E.sum() // len(bias_E)"),
+    Fault("balance_by_bias", "first-only", "experts_TK.flatten(), minlength", "experts_TK[:, 0], minlength"),
     Fault("balance_by_bias", None, _LOAD, f"{_LOAD}; bias_E += gamma"),
     Fault("balance_by_bias", None, "scores_TE.gather(", "scores_TE.detach().gather("),
 )

@@ -52,8 +52,8 @@ PREDICTIONS = {
     ),
     "09.dropped": Prediction(
         round(100 * expected_dropped(1024, 8, 128), 1),
-        "A queue's length varies by about √128 around its mean of 128, and what is above is dropped, while the places "
-        "that stay empty elsewhere help nobody.",
+        "How many tokens draw an expert has mean 128 and standard deviation √(1024 · 1/8 · 7/8) = 10.6. What is above "
+        "128 is dropped, on average 0.4 standard deviations: 4.2 of 128. Places that stay empty elsewhere help nobody.",
     ),
     "09.calls": Prediction(
         2 * _FORWARD,

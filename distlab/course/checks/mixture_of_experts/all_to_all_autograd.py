@@ -32,13 +32,25 @@ def moved(all_to_all_autograd: Callable, sizes: list[list[int]], shape: tuple[in
     x = given(seed + rank, sum(sends), *shape).requires_grad_()
     y = all_to_all_autograd(x, sends, receives)
     if not isinstance(y, torch.Tensor):
-        return dict(y=y, gradient=torch.zeros_like(x), kept=True)
+        return dict(y=y, gradient=torch.zeros_like(x), kept=True, library="")
+    library = librarys(y.grad_fn)
     with span("backward"):
         if y.requires_grad and y.shape == (sum(receives), *shape):
             y.backward(_slope(seed, rank, sum(receives), shape, scattered=True))
     gradient = torch.zeros_like(x) if x.grad is None else x.grad
     kept = torch.equal(x.detach(), given(seed + rank, *x.shape)) and sends == sizes[rank]
-    return dict(y=y.detach().clone(), gradient=gradient.clone(), kept=kept)
+    return dict(y=y.detach().clone(), gradient=gradient.clone(), kept=kept, library=library)
+
+
+def librarys(node) -> str:
+    """The name of PyTorch's own all-to-all in what autograd has noted, or nothing."""
+    if node is None:
+        return ""
+    owner = getattr(getattr(node, "_forward_cls", None), "__module__", "torch")
+    name = node.name()
+    if owner.startswith("torch") and "alltoall" in name.replace("_", "").lower():
+        return name
+    return next(filter(None, (librarys(earlier) for earlier, _ in node.next_functions)), "")
 
 
 def _slope(seed: int, rank: int, num_rows: int, shape: tuple[int, ...], scattered: bool = False) -> torch.Tensor:
@@ -64,6 +76,7 @@ def check_all_to_all_autograd(learners: Callable, trial: Trial) -> str:
 
 
 _WORDS = {
+    "tensors": ("unmarshallable",),
     "contiguous": ("be contiguous", "Tensors must be contiguous"),
     "wrong-sides": (
         "plit sizes",
@@ -97,6 +110,10 @@ def _compare(case: str, run: Run, sizes: list[list[int]], shape: tuple[int, ...]
     }
     compare(f"{case}, the gradient", [found["gradient"] for found in run.values], gradients, beliefs, ranks=ranks)
     keep_inputs(case, [found["kept"] for found in run.values], "what it was given")
+    for rank, found in enumerate(run.values):
+        if found["library"]:
+            detail = f"rank {rank}: expected a backward pass of your own, autograd notes {found['library']}"
+            raise Wrong(case, detail, ("library",))
 
 
 def _check_messages(case: str, run: Run, sizes: list[list[int]], shape: tuple[int, ...]) -> None:
@@ -124,6 +141,9 @@ ALL_TO_ALL_AUTOGRAD = Exercise(
         "ThereAndBack, with the way home as its second function.",
         wrong_sides="The sizes of the two sides got mixed up. all_to_all_single takes what this rank receives first, "
         "then what it sends, and writes into sum(receives) rows; backward the two change places.",
+        tensors="Some of the sizes are tensors. all_to_all_single wants lists of whole numbers: .tolist().",
+        library="This is PyTorch's own all-to-all with gradients, which the lab comes to later. Build it here: "
+        "ThereAndBack, with one dist.all_to_all_single each way.",
         contiguous="all_to_all_single wants contiguous tensors. A gradient need not be one: .contiguous().",
         divided="The gradient is divided by {ranks}. Each row was used in one place, so its gradient travels home as "
         "it is.",

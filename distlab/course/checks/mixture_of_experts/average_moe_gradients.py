@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab.course.checks.mixture_of_experts.common import given, misconceptions, with_ranks
-from distlab.course.compare import compare
+from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
+from distlab.ranks.outcome import Run
 
 WIDTH, NUM_EXPERTS = 2, 12
 Gradients = dict[str, torch.Tensor]
@@ -49,7 +50,7 @@ def check_average_moe_gradients(learners: Callable, trial: Trial) -> str:
     experts_class = learners.__globals__["Experts"]
     for ranks in (2, 3, 1, 4):
         run = trial.watch(with_ranks(ranks), averaged, learners, experts_class, trial.seed, ranks=ranks)
-        _compare(with_ranks(ranks), run.values, experts_class, trial.seed)
+        _compare(with_ranks(ranks), run, experts_class, trial.seed)
         _check_messages(with_ranks(ranks), run, experts_class)
     return "the gradients are those of the mean of all ranks' losses, and no expert's has been sent; on 1 to 4 ranks"
 
@@ -58,8 +59,11 @@ def _is_expert(name: str) -> bool:
     return name.startswith(("first.", "second."))
 
 
-def _compare(case: str, found: list[dict], experts_class: type, seed: int) -> None:
-    ranks = len(found)
+_WITHOUT_MESSAGES = ("dense-alone", "only-divided", "nothing")
+
+
+def _compare(case: str, run: Run, experts_class: type, seed: int) -> None:
+    found, ranks = run.values, len(run.values)
     given_to = [arriving(build(experts_class, r, ranks), r, seed) for r in range(ranks)]
     sums = {name: sum(gradients[name] for gradients in given_to) for name in given_to[0]}
 
@@ -86,16 +90,23 @@ def _compare(case: str, found: list[dict], experts_class: type, seed: int) -> No
         "dense-alone": after(as_it_was, scaled),
         "only-divided": after(scaled, scaled),
         "nothing": given_to,
+        "added": after(total, as_it_was),
         "experts-twice": after(mean, lambda name, own: own / ranks**2),
     }
     want = after(mean, scaled)
-    compare(f"{case}, the gradients", [one["gradients"] for one in found], want, beliefs, ranks=ranks)
+    got, kinds = [one["gradients"] for one in found], {m.kind for m in run.recording.messages()}
+    detail = difference_by_rank(got, want)
+    if detail and "reduce" in kinds and not difference_by_rank(got[:1], want[:1]):
+        raise Wrong(f"{case}, the gradients", detail, ("on-rank-0",))
+    if detail and "all_reduce" in kinds and any(not difference_by_rank(got, beliefs[id]) for id in _WITHOUT_MESSAGES):
+        raise Wrong(f"{case}, the gradients", detail, ("temporary",))
+    compare(f"{case}, the gradients", got, want, beliefs, ranks=ranks)
     for rank, one in enumerate(found):
         if not one["kept"]:
             raise Wrong(case, f"rank {rank}: expected the weights to stay as they were; they have changed")
 
 
-def _check_messages(case: str, run, experts_class: type) -> None:
+def _check_messages(case: str, run: Run, experts_class: type) -> None:
     ranks = len(run.values)
     dense = sum(p.numel() for n, p in build(experts_class, 0, ranks).named_parameters() if not _is_expert(n))
     for rank in range(ranks):
@@ -119,6 +130,10 @@ AVERAGE_MOE_GRADIENTS = Exercise(
         dense_added="The gradients of what every rank holds are summed, not averaged: {ranks} times too large.",
         dense_alone="The gradients of what every rank holds are still this rank's own: average them over all ranks, or "
         "the replicas part.",
+        temporary="Gradients were all-reduced, and the sums are lost: all_reduce writes into the tensor that it is "
+        "given, and an expression like parameter.grad / W makes a new one. Give it parameter.grad itself.",
+        on_rank_0="Only rank 0 has the sums: reduce leaves the others without. all_reduce gives them to every rank.",
+        added="Nothing was divided by W: all gradients are {ranks} times too large.",
         only_divided="Everything was divided by W and nothing sent: what every rank holds needs the others' parts.",
         nothing="The gradients are as they were.",
         sends_experts="The result is right, but more was sent than the gradients of what every rank holds.",

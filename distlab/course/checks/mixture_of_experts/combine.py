@@ -55,12 +55,14 @@ def _compare(case: str, found: dict, y, tokens, weights, x) -> None:
         want[token] += weight * row
         unweighted[token] += row
         overwritten[token] = weight * row
+    of_weights = torch.zeros(len(x), dtype=weights.dtype).index_add(0, tokens, weights)
     dropped = (counts == 0)[:, None]
     beliefs = {
         "passes-on": [torch.where(dropped, x, want)],
         "residual": [x + want],
         "unweighted": [unweighted],
         "overwrites": [overwritten],
+        "renormalised": [want / of_weights.where(of_weights > 0, 1)[:, None]],
         "mean": [want / counts.clamp(min=1)[:, None]],
     }
     token = int(dropped.nonzero()[0, 0]) if dropped.any() else 0
@@ -86,6 +88,8 @@ COMBINE = Exercise(
         residual="x was added to every row. The block's residual does that, outside of this layer.",
         unweighted="The rows were added without their weights: the gate would have no say, and no gradient.",
         overwrites="Of a token's experts only the last one counts: rows were assigned, not added. index_add adds.",
+        renormalised="The weights of each token were divided by their sum once more. They were made before anybody was "
+        "dropped and stay as they are: what is lost is lost.",
         mean="Each sum was divided by the number of experts. The weights do the weighing.",
         weights_detached="No gradient reaches the weights, so the gate would not learn.",
         rows_detached="No gradient reaches the experts' rows, so they would not learn.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from distlab.course.trial import RankFailed
 
 __all__ = [
     "Plan",
+    "counting_lines",
     "given",
     "keep_inputs",
     "kind_of",
@@ -47,11 +49,17 @@ def weigh(probs: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plan(
-    experts: torch.Tensor, num_experts: int, capacity: int, by_token: bool = False, keep_last: bool = False
+    experts: torch.Tensor,
+    num_experts: int,
+    capacity: int,
+    by_token: bool = False,
+    keep_last: bool = False,
+    per_choice: bool = False,
 ) -> Plan:
     """Token by token, who gets into which queue.
 
-    ``by_token`` takes all choices of a token before the next token's; ``keep_last`` drops whoever came first.
+    ``by_token`` takes all choices of a token before the next token's; ``keep_last`` drops whoever came first;
+    ``per_choice`` gives first, second, … choices the whole capacity each.
     """
     num_tokens, k = experts.shape
     order = [(t, c) for c in range(k) for t in range(num_tokens)]
@@ -59,25 +67,60 @@ def plan(
     for token, choice in sorted(order) if by_token else order:
         queues[int(experts[token, choice])].append((token, choice))
     kept = [queue[-capacity:] if keep_last and capacity else queue[:capacity] for queue in queues]
+    if per_choice:
+        kept = [[pair for c in range(k) for pair in [p for p in queue if p[1] == c][:capacity]] for queue in queues]
     pairs = torch.tensor([pair for queue in kept for pair in queue], dtype=torch.int64).reshape(-1, 2)
     return Plan(pairs[:, 0], pairs[:, 1], torch.tensor([len(queue) for queue in kept]))
 
 
-def moe(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, k: int, capacity: int, alpha: float):
-    """One rank's tokens through all experts, assignment by assignment.
+class Layered(NamedTuple):
+    """What a layer of experts makes of one rank's tokens."""
 
-    Returns y, the balance loss and how many of its choices each token has kept.
-    """
+    y: torch.Tensor
+    balance: torch.Tensor
+    experts: torch.Tensor
+    kept: Plan
+
+
+def moe(
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    k: int,
+    capacity: int,
+    alpha: float,
+    reweigh: Callable = lambda weights: weights,
+) -> Layered:
+    """One rank's tokens through all experts, assignment by assignment; ``reweigh`` changes the weights of choices."""
     logits = x @ gate.T
     probs = logits.softmax(-1)
     weights, experts = weigh(probs, k)
     share = torch.bincount(experts.flatten(), minlength=len(gate)) / experts.numel()
     kept, rows = plan(experts, len(gate), capacity), [torch.zeros_like(one) for one in x]
-    num_kept = torch.bincount(kept.tokens, minlength=len(x))
+    weights = reweigh(weights)
     for token, choice in zip(kept.tokens.tolist(), kept.choices.tolist()):
         e = experts[token, choice]
         rows[token] = rows[token] + weights[token, choice] * (F.gelu(x[token] @ up[e]) @ down[e])
-    return torch.stack(rows), alpha * len(gate) * (share * probs.mean(0)).sum(), num_kept
+    return Layered(torch.stack(rows), alpha * len(gate) * (share * probs.mean(0)).sum(), experts, kept)
+
+
+def counting_lines(function: Callable, *args):
+    """What a function returns, and how many lines of Python ran in it and in its neighbours of the notebook."""
+    lines, before = 0, sys.gettrace()
+
+    def note(frame, event, _):
+        nonlocal lines
+        if frame.f_globals is not function.__globals__:
+            return None
+        lines += 1
+        return note
+
+    sys.settrace(note)
+    try:
+        return function(*args), lines
+    finally:
+        sys.settrace(before)
 
 
 def kind_of(value) -> str:

@@ -2,93 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
-import torch.distributed as dist
 
-from distlab.course.checks.mixture_of_experts.common import (
-    given,
-    keep_inputs,
-    kind_of,
-    misconceptions,
-    moe,
-    named,
-    weigh,
-    with_ranks,
+from distlab.course.checks.mixture_of_experts.common import given, keep_inputs, misconceptions, named
+from distlab.course.checks.mixture_of_experts.parallel_layer import (
+    ALPHA,
+    CASES,
+    KEPT,
+    Case,
+    Expected,
+    in_one_process,
+    layered,
 )
 from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
+from distlab.events import Span
 from distlab.ranks.outcome import Run
-
-WIDTH, ALPHA = 3, 0.5
-
-
-class Case(NamedTuple):
-    """Ranks, experts, choices, capacity factor, and what is special."""
-
-    ranks: int
-    experts: int
-    k: int
-    factor: float | None
-    special: str = ""
-
-    def __str__(self) -> str:
-        words = f"{with_ranks(self.ranks)}, {self.experts} experts, k = {self.k}"
-        words += ", nobody dropped" if self.factor is None else f", capacity factor {self.factor}"
-        return f"{words}, {self.special}" if self.special else words
-
-    def tokens(self, rank: int) -> int:
-        return 6 + rank
-
-    def capacity(self, rank: int) -> int:
-        num = self.tokens(rank)
-        return num if self.factor is None else int(self.factor * self.k * num / self.experts)
-
-
-ALL_TO_ONE = "all tokens to expert 0"
-CASES = (
-    Case(2, 4, 1, None),
-    Case(2, 4, 2, 1.0),
-    Case(1, 4, 2, 0.75),
-    Case(4, 8, 1, None, ALL_TO_ONE),
-    Case(3, 6, 2, 0.6, "most of them dropped"),
-    Case(4, 4, 2, 1.25),
-)
-
-
-def gate_of(case: Case, seed: int) -> torch.Tensor:
-    """The gate's weight; in the case of all tokens to one, the first number of every token decides."""
-    gate = given(seed + 7, case.experts, WIDTH)
-    if case.special == ALL_TO_ONE:
-        gate[:, 0] = torch.tensor([4.0] + [0.0] * (case.experts - 1))
-    return gate
-
-
-def tokens_of(case: Case, rank: int, seed: int) -> torch.Tensor:
-    x = given(seed + rank, case.tokens(rank), WIDTH)
-    return torch.cat([x[:, :1].abs() + 3, x[:, 1:] * 0.1], 1) if case.special == ALL_TO_ONE else x
-
-
-def layered(layer_class: type, case: Case, seed: int) -> dict:
-    """On a rank: outputs, balance loss and all gradients of the learner's layer."""
-    rank = dist.get_rank()
-    layer = layer_class(WIDTH, case.experts, case.k, case.factor, ALPHA, torch.float64)
-    with torch.no_grad():
-        layer.gate.weight.copy_(gate_of(case, seed))
-    x = tokens_of(case, rank, seed).requires_grad_()
-    y = layer(x)
-    notes = dict(up=layer.experts.up_EDH.detach().clone(), down=layer.experts.down_EHD.detach().clone())
-    if not isinstance(y, torch.Tensor) or y.shape != x.shape or not hasattr(layer, "balance_loss"):
-        return notes | dict(type="no balance_loss" if isinstance(y, torch.Tensor) else kind_of(y))
-    loss = (y * given(seed + 50 + rank, *y.shape)).sum() + layer.balance_loss
-    loss.backward()
-    leaves = dict(x=x, gate=layer.gate.weight, up=layer.experts.up_EDH)
-    gradients = {n: torch.zeros_like(p.detach()) if p.grad is None else p.grad.clone() for n, p in leaves.items()}
-    kept = torch.equal(x.detach(), tokens_of(case, rank, seed))
-    balance = float(layer.balance_loss)
-    return notes | dict(type="", y=y.detach().clone(), balance=balance, gradients=gradients, kept=kept)
 
 
 def check_expert_parallel_moe(learners: type, trial: Trial) -> str:
@@ -99,7 +29,7 @@ def check_expert_parallel_moe(learners: type, trial: Trial) -> str:
         except RankFailed as failed:
             raise named(failed, _WORDS) from None
         _compare(case, run, trial.seed)
-        _check_messages(case, run)
+        _check_calls(case, run)
     return (
         "outputs and all gradients are those of one process with all experts; k = 1 and 2, on 1 to 4 ranks, with all "
         "tokens on one expert and with most of them dropped"
@@ -113,69 +43,52 @@ _WORDS = {
 
 
 def _compare(case: Case, run: Run, seed: int) -> None:
-    ranks, found = range(case.ranks), run.values
+    found = run.values
     for rank, notes in enumerate(found):
         if notes["type"]:
-            raise Wrong(str(case), f"rank {rank}: expected y_TD and .balance_loss, got {notes['type']}")
-    up = torch.cat([notes["up"] for notes in found]).requires_grad_()
-    down = torch.cat([notes["down"] for notes in found])
-    gate = [gate_of(case, seed).requires_grad_() for _ in ranks]
-    x = [tokens_of(case, rank, seed).requires_grad_() for rank in ranks]
-    results = [moe(x[r], gate[r], up, down, case.k, case.capacity(r), ALPHA) for r in ranks]
-    y, balance = [r[0] for r in results], [r[1] for r in results]
-    slopes = [given(seed + 50 + r, *x[r].shape) for r in ranks]
-    _compare_outputs(case, found, x, y, gate, up, down, [r[2] for r in results])
-    _compare_balance(case, [notes["balance"] for notes in found], [float(b.detach()) for b in balance], x, gate[0])
-    total = sum((one * slope).sum() for one, slope in zip(y, slopes)) + sum(balance)
-    leaves = [*x, *gate, up]
-    grads = torch.autograd.grad(total, leaves, retain_graph=True)
-    of_balance = torch.autograd.grad(sum(balance), gate)
-    per_rank = case.experts // case.ranks
-    ups = list(grads[-1].split(per_rank))
-    want = [dict(gate=grads[case.ranks + r], up=ups[r]) for r in ranks]
-    beliefs = {
-        "gate-detached": [dict(gate=of_balance[r], up=ups[r]) for r in ranks],
-        "divided-already": [dict(gate=want[r]["gate"], up=ups[r] / case.ranks) for r in ranks]
-        if case.ranks > 1
-        else [],
-        "experts-detached": [dict(gate=want[r]["gate"], up=torch.zeros_like(ups[r])) for r in ranks],
-    }
-    beliefs = {id: wrong for id, wrong in beliefs.items() if len(wrong) and difference_by_rank(wrong, want)}
-    got = [{name: notes["gradients"][name] for name in ("gate", "up")} for notes in found]
-    compare(f"{case}, the gradients", got, want, beliefs, tolerance=1e-7, ranks=case.ranks)
-    got = [notes["gradients"]["x"] for notes in found]
-    compare(f"{case}, the gradient of x_TD", got, list(grads[: case.ranks]), tolerance=1e-7)
+            raise Wrong(str(case), f"rank {rank}: expected y_TD, of x_TD's shape, got {notes['type']}")
+        if notes["missing"]:
+            name = notes["missing"][0]
+            detail = f"rank {rank}: expected tensors as {', '.join(f'self.{one}' for one in KEPT)}, self.{name} is none"
+            raise Wrong(str(case), detail, ("not-kept",), name=name)
+    expected = in_one_process(case, found, seed)
+    _compare_outputs(case, found, expected)
+    _compare_balance(case, found, expected)
+    _compare_routes(case, found, expected)
+    _compare_gradients(case, found, expected, seed)
     keep_inputs(str(case), [notes["kept"] for notes in found], "x_TD")
 
 
-def _compare_outputs(case: Case, found: list[dict], x, y, gate, up, down, num_kept) -> None:
-    ranks, want = range(case.ranks), [one.detach() for one in y]
-    got = [notes["y"] for notes in found]
-    if difference_by_rank(got, want) is None:
+def _compare_outputs(case: Case, found: list[dict], expected: Expected) -> None:
+    got, want = [notes["y"] for notes in found], [one.y.detach() for one in expected.layers]
+    detail = difference_by_rank(got, want)
+    if detail is None:
         return
-    with torch.no_grad():
-        everybody = [moe(x[r], gate[r], up, down, case.k, len(x[r]) * case.k, ALPHA)[0] for r in ranks]
-        shared = sum(case.tokens(r) for r in ranks)
-        capacity = shared if case.factor is None else int(case.factor * case.k * shared / case.experts)
-        whole = [moe(x[r], gate[r], up, down, case.k, capacity, ALPHA)[0] for r in ranks]
-        weights = [weigh((x[r] @ gate[r].T).softmax(-1), case.k)[0] for r in ranks]
-        beliefs = {
-            "passes-on": [torch.where((num_kept[r] == 0)[:, None], x[r], want[r]).detach() for r in ranks],
-            "residual": [(x[r] + want[r]).detach() for r in ranks],
-            "no-limit": everybody,
-            "shared-capacity": whole,
-        }
-        if case.k == 1:
-            beliefs["unweighted"] = [want[r] / weights[r] for r in ranks]
-    beliefs = {id: wrong for id, wrong in beliefs.items() if difference_by_rank(wrong, want)}
-    compare(f"{case}, y_TD", got, want, beliefs, ranks=case.ranks)
+    x = [one.detach() for one in expected.x]
+    num_kept = [torch.bincount(one.kept.tokens, minlength=len(y)) for one, y in zip(expected.layers, want)]
+    shared = sum(len(one) for one in x)
+    of_all = shared if case.factor is None else int(case.factor * case.k * shared / case.experts)
+    variants = {
+        "passes-on": [[torch.where((n == 0)[:, None], a, b) for n, a, b in zip(num_kept, x, want)]],
+        "residual": [[a + b for a, b in zip(x, want)]],
+        "no-limit": [expected.again(case, capacity=[len(one) * case.k for one in x])],
+        "shared-capacity": [expected.again(case, capacity=[of_all] * case.ranks)],
+        "unweighted": [expected.again(case, reweigh=torch.ones_like)],
+        "first-weight": [expected.again(case, reweigh=lambda weights: weights[:, :1].expand_as(weights))],
+        "one-choice": [expected.again(case, k=1), expected.again(case, reweigh=_first_only)],
+    }
+    believed = tuple(id for id, ways in variants.items() if any(not difference_by_rank(got, way) for way in ways))
+    raise Wrong(f"{case}, y_TD", detail, believed)
 
 
-def _compare_balance(
-    case: Case, got: list[float], want: list[float], x: list[torch.Tensor], gate: torch.Tensor
-) -> None:
+def _first_only(weights: torch.Tensor) -> torch.Tensor:
+    return weights * torch.eye(weights.shape[1], dtype=weights.dtype)[0]
+
+
+def _compare_balance(case: Case, found: list[dict], expected: Expected) -> None:
+    got, want = [notes["balance"] for notes in found], [float(one.balance.detach()) for one in expected.layers]
     with torch.no_grad():
-        probs = (torch.cat(x) @ gate.T).softmax(-1)
+        probs = (torch.cat(expected.x) @ expected.gate[0].T).softmax(-1)
         experts = probs.topk(case.k).indices
         share = torch.bincount(experts.flatten(), minlength=case.experts) / experts.numel()
         everybody = float(ALPHA * case.experts * (share * probs.mean(0)).sum())
@@ -183,12 +96,53 @@ def _compare_balance(
     compare(f"{case}, balance_loss", got, want, beliefs, tolerance=1e-6)
 
 
-def _check_messages(case: Case, run: Run) -> None:
+def _compare_routes(case: Case, found: list[dict], expected: Expected) -> None:
+    got, layers = [notes["routes"] for notes in found], expected.layers
+    compare(f"{case}, experts_TK", [one[0] for one in got], [one.experts for one in layers])
+    beliefs = {
+        "local-counts": expected.rows(case.ranks),
+        "counts-all": [torch.bincount(one.experts.flatten(), minlength=case.experts).tolist() for one in layers],
+    }
+    compare(f"{case}, counts_E", [one[1] for one in got], [one.kept.counts.tolist() for one in layers], beliefs)
+
+
+def _compare_gradients(case: Case, found: list[dict], expected: Expected, seed: int) -> None:
+    ranks, layers, gate = range(case.ranks), expected.layers, expected.gate
+    balance = sum(one.balance for one in layers)
+    slopes = [given(seed + 50 + r, *expected.x[r].shape) for r in ranks]
+    total = sum((one.y * slope).sum() for one, slope in zip(layers, slopes)) + balance
+    *grads, up, down = torch.autograd.grad(total, [*expected.x, *gate, expected.up, expected.down], retain_graph=True)
+    of_balance = torch.autograd.grad(balance, gate)
+    ups, downs = up.chunk(case.ranks), down.chunk(case.ranks)
+    want = [dict(gate=grads[case.ranks + r], up=ups[r], down=downs[r]) for r in ranks]
+    scaled = [one | {name: one[name] / case.ranks for name in ("up", "down")} for one in want]
+    cut_off = [one | {name: 0 * one[name] for name in ("up", "down")} for one in want]
+    beliefs = {
+        "gate-detached": [one | dict(gate=of_balance[r]) for r, one in enumerate(want)],
+        "divided-already": scaled,
+        "experts-detached": cut_off,
+    }
+    got = [{name: notes["gradients"][name] for name in want[0]} for notes in found]
+    compare(f"{case}, the gradients", got, want, beliefs, tolerance=1e-7, ranks=case.ranks)
+    got = [notes["gradients"]["x"] for notes in found]
+    compare(f"{case}, the gradient of x_TD", got, grads[: case.ranks], tolerance=1e-7)
+    for rank, notes in enumerate(found):
+        if notes["without"]:
+            detail = f"rank {rank}: expected a gradient, if only of zeros, got None for {', '.join(notes['without'])}"
+            is_idle = not sum(expected.rows(case.ranks)[rank])
+            raise Wrong(str(case), detail, ("skips-experts",) if is_idle else (), rank=rank)
+
+
+def _check_calls(case: Case, run: Run) -> None:
     for rank in range(case.ranks):
         kinds = [m.kind for m in run.recording.messages(rank) if "float" in m.dtype]
         if kinds != ["all_to_all"] * 4:
             detail = f"rank {rank}: expected rows and gradients in 4 all_to_all, got {', '.join(kinds) or 'none'}"
             raise Wrong(str(case), detail)
+        calls = sum(span.name == "E" for span in run.recording.events(Span, rank))
+        if calls > 1:
+            detail = f"rank {rank}: expected one call of self.experts, got {calls}"
+            raise Wrong(str(case), detail, ("one-by-one",))
 
 
 EXPERT_PARALLEL_MOE = Exercise(
@@ -199,11 +153,19 @@ EXPERT_PARALLEL_MOE = Exercise(
         "already, and this would make it twice.",
         residual="x_TD was added to every row. The block's residual does that, outside of this layer.",
         unweighted="The rows were added without their weights.",
+        first_weight="Every row was weighed by its token's first weight. choices_A says which of the token's weights "
+        "each row has: weights_TK[tokens_A, choices_A].",
+        one_choice="Each token went to its first expert only; it has self.k of them.",
         no_limit="Nobody was dropped: each expert takes at most capacity_of(…) assignments from each rank.",
         shared_capacity="The capacity was made of the tokens of all ranks. Every rank counts its own queues, by its "
         "own T.",
         balance_of_all="This is the balance loss over the tokens of all ranks. That is different, not wrong, and needs "
         "messages; here each rank's is that of its own tokens, as in most frameworks.",
+        not_kept="self.{name} is missing after a forward pass. As in MoE, the layer keeps balance_loss, experts_TK and "
+        "counts_E for others to read.",
+        local_counts="self.counts_E says how many rows have arrived for each expert here, which is counts_L. As in MoE "
+        "it is the plan's: how many of this rank's choices each of all E experts keeps.",
+        counts_all="self.counts_E counts before dropping; it says how many of this rank's choices each expert keeps.",
         gate_detached="The gate's gradient is that of the balance loss alone: the weights that combine uses are "
         "outside of the graph.",
         divided_already="The experts' gradients are divided by {ranks} here already. That is average_moe_gradients' "
@@ -211,7 +173,11 @@ EXPERT_PARALLEL_MOE = Exercise(
         experts_detached="No gradient reaches the experts.",
         all_counts="The experts here were given the wrong counts: self.experts holds this rank's experts, and "
         "dispatch_to_ranks says how many rows each of them has (counts_L).",
-        skips="A rank did not take part. Also a rank without rows joins each all-to-all.",
+        skips="A rank did not take part. Also a rank without rows joins each all-to-all, forward and backward.",
+        skips_experts="Rank {rank} got no token and skips self.experts, so its experts have no gradient. In training "
+        "average_moe_gradients would fail on it, and the others would wait for it. Call self.experts always: with no "
+        "rows its gradients are zeros.",
+        one_by_one="self.experts was called more than once. It takes the rows of all experts here in one batch.",
     ),
     hints=(
         "Begin with the lines of MoE.route. Between the plan and combine stand dispatch_to_ranks, self.experts and "

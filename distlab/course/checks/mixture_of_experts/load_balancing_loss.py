@@ -12,7 +12,7 @@ from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 
 # tokens, experts, k, experts that anybody chooses
-CASES = ((4, 3, 1, 3), (5, 4, 2, 4), (6, 5, 1, 3), (7, 4, 3, 4))
+CASES = ((4, 3, 2, 3), (5, 4, 1, 4), (6, 5, 1, 3), (7, 4, 3, 4))
 
 
 def weighed(loss_of: Callable, logits: torch.Tensor, experts: torch.Tensor, alpha: float) -> dict:
@@ -63,11 +63,13 @@ def _compare(case: str, found: dict, logits: torch.Tensor, experts: torch.Tensor
         "no-experts": [value / num_experts],
         "no-alpha": [value / alpha],
         "counts": [value * experts.numel()],
+        "sum-of-probs": [value * len(experts)],
         "first-only": [(alpha * num_experts * (first * mean).sum()).item()],
         "probs-only": [(alpha * num_experts * (mean * mean).sum()).item()],
         "shares-only": [(alpha * num_experts * (share * share).sum()).item()],
     }
-    compare(f"{case}, the loss", [found["loss"]], [value], beliefs, k=k, experts=num_experts, tolerance=1e-7)
+    compare(f"{case}, the loss", [found["loss"]], [value], beliefs, k=k, experts=num_experts, tokens=len(experts),
+            tolerance=1e-7)  # fmt: skip
     (gradient,) = torch.autograd.grad(loss, logits)
     beliefs = {"no-gradient": [torch.zeros_like(gradient)]}
     # float32 shares are fine: bincount / numel() has 7 digits
@@ -85,6 +87,7 @@ LOAD_BALANCING_LOSS = Exercise(
         "uniform routing, for any number of experts.",
         no_alpha="alpha is missing.",
         counts="f are counts here, not shares: divide by all T · K choices.",
+        sum_of_probs="P is the sum of the probabilities, {tokens} times too large: it is their mean over the tokens.",
         first_only="f counts the first choices only; all K choices of a token load an expert.",
         probs_only="Both factors are mean probabilities. f is counted: the share of choices that went to an expert.",
         shares_only="Both factors are shares of choices. P is the mean probability: without it there is no gradient.",

@@ -62,6 +62,8 @@ def _compare(case: str, run: Run, counts: Counts, seed: int) -> None:
         "order-again": pieces([one[way.order] for one, way in zip(y, right)], back),
         "nothing-moved": y,
     }
+    if all(len(way.order) == sum(way.sends) for way in right):
+        beliefs["order-after"] = [one[way.order.argsort()] for one, way in zip(pieces(y, back), right)]
     beliefs = {id: wrong for id, wrong in beliefs.items() if difference_by_rank(wrong, want)}
     compare(f"{case}, the rows", [found["out"] for found in run.values], want, beliefs)
     gradients = dispatched([given(seed + 100 + rank, *one.shape) for rank, one in enumerate(want)], counts)
@@ -85,6 +87,8 @@ RETURN_TO_TOKENS = Exercise(
         order_kept="The right rows came home, in the wrong order: the regrouping was not undone before sending, so "
         "tokens get each other's results.",
         order_again="The regrouping was done once more instead of being undone. Its inverse is order_B.argsort().",
+        order_after="The order was undone after the rows had travelled. order_B belongs to the rows that arrived here "
+        "for the experts: undo it before they leave.",
         nothing_moved="These are the rows as the experts gave them out: nothing was sent.",
         wrong_sides="The sizes of the two sides got mixed up: on the way home a rank sends what it had received, and "
         "receives what it had sent.",

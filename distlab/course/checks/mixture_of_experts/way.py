@@ -8,8 +8,9 @@ import torch
 
 from distlab.course.checks.mixture_of_experts.all_to_all_autograd import pieces
 
-# By rank, how many rows it has for each expert.
+# In the first case each rank sends as many rows as it receives. By rank, how many rows it has for each expert.
 CASES = (
+    [[1, 3, 1, 1], [1, 1, 3, 1]],
     [[1, 2, 1, 1], [2, 1, 2, 2]],
     [[2, 1, 0], [1, 1, 3], [0, 2, 1]],
     [[2, 0, 1]],
