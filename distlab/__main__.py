@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from distlab.course.notebook import execute, write_labs, write_release
-from distlab.course.places import ROOT
+from distlab.course.places import DEMOS, ROOT
 from distlab.ranks.doctor import doctor
 
 
 def make_labs(options: argparse.Namespace) -> bool:
     """Writes the blank labs, and what else was asked for."""
-    for path in sorted((ROOT / "solutions").glob("*.ipynb")) if options.execute else []:
+    for path in [*sorted((ROOT / "solutions").glob("*.ipynb")), DEMOS] if options.execute else []:
         execute(path)
     print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
     if options.release:
@@ -29,7 +29,7 @@ def main() -> int:
     command = commands.add_parser("doctor", help="print versions, devices and a self-test of two ranks")
     command.set_defaults(do=lambda options: doctor())
     command = commands.add_parser("labs", help="write labs/ from solutions/")
-    command.add_argument("--execute", action="store_true", help="run the solutions first and store their outputs")
+    command.add_argument("--execute", action="store_true", help="run the solutions and demos first and store their outputs")
     command.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
     command.set_defaults(do=make_labs)
     options = parser.parse_args()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from distlab.course.places import ROOT
+from distlab.course.places import DEMOS, ROOT
 
 _REGION = re.compile(r"^(?P<indent>[ \t]*)# BEGIN SOLUTION\n(?P<body>.*?)^[ \t]*# END SOLUTION", re.M | re.S)
 _RELEASED = (
@@ -27,6 +27,8 @@ _RELEASED = (
     "environment.yml",
     "Makefile",
 )
+_NOT_RELEASED = ("__pycache__", ".ipynb_checkpoints", DEMOS.name)  # demos show the solutions' code
+_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 
 
@@ -141,19 +143,30 @@ def write_release(folder: Path) -> None:
     for name in _RELEASED:
         source, target = ROOT / name, Path(folder) / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*_NOT_RELEASED))
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
 
 
 def execute(path: Path) -> None:
-    """Runs a solution from top to bottom and stores its outputs, without times and without traces of this machine."""
+    """Runs a notebook from top to bottom and stores its outputs, without times and without traces of this machine.
+
+    Of a widget its picture and its words are stored, which show without a kernel; its view would need one.
+    """
     import nbformat
     from nbclient import NotebookClient
 
     node = nbformat.read(path, as_version=4)
-    options = {"timeout": 600, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
+    options = {
+        "timeout": 600,
+        "kernel_name": "python3",
+        "record_timing": False,
+        "coalesce_streams": True,
+        "store_widget_state": False,
+    }
     NotebookClient(node, **options, resources={"metadata": {"path": str(path.parent)}}).execute()
+    for output in (output for cell in node.cells for output in cell.get("outputs", ())):
+        output.get("data", {}).pop(_WIDGET_VIEW, None)
     node.metadata.language_info = {"name": "python"}
     nbformat.write(node, path)

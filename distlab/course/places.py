@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DEMOS = ROOT / "labs" / "demos.ipynb"  # for instructors; the one notebook that is no lab
 
 
 def lab_file(folder: str, name: str) -> Path | None:

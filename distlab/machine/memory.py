@@ -1,7 +1,8 @@
-"""Model states: the bytes that a rank holds for training with Adam, by ZeRO stage, and the largest model that fits.
+"""What a rank holds to train a model: model states by ZeRO stage, the largest model that fits, and activations.
 
-Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054: section V,
-Figure 1, Tables I and II. Activations, buffers and what an allocator wastes are not in it.
+Model states: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", arXiv
+1910.02054: section V, Figure 1, Tables I and II. Activations: Korthikanti et al., "Reducing Activation Recomputation in
+Large Transformer Models", arXiv 2205.05198: section 4, Table 2. Buffers and what an allocator wastes are in neither.
 """
 
 from __future__ import annotations
@@ -9,6 +10,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 STAGES = (0, 1, 2, 3)
+PRECISIONS = ("mixed 16-bit", "fp32")
+# Bytes a parameter of an optimizer's own states, which are in 32 bits: Adam has two averages, momentum is one.
+OPTIMIZERS = {"Adam": 8, "SGD with momentum": 4, "SGD": 0}
+RECOMPUTATION = ("none", "selective", "full")
+
+
+class Card(NamedTuple):
+    """A GPU as it is sold: its memory in GB, and who has that much."""
+
+    gigabytes: int
+    names: str
+
+    @property
+    def bytes(self) -> float:
+        """GB as 1e9 bytes. The chips' own are 2^30, 7% more, of which the driver and the allocator take a part."""
+        return self.gigabytes * 1e9
+
+
+# As in the tables of those who rent them out; quoted.
+CARDS = (Card(24, "L4, A10G"), Card(40, "A100"), Card(80, "A100, H100"), Card(141, "H200"))
 
 
 class Recipe(NamedTuple):
@@ -23,6 +44,20 @@ class Recipe(NamedTuple):
 MIXED = Recipe(2, 2, 12)
 # All in 32 bits; the weights need no copy.
 FP32 = Recipe(4, 4, 8)
+
+
+def recipe(precision: str = "mixed 16-bit", optimizer: str = "Adam") -> Recipe:
+    """Returns the bytes a parameter of each kind; with Adam they are ``MIXED`` and ``FP32``.
+
+    Mixed precision keeps a copy of the weights in 32 bits, which counts among the optimizer's states. Raises ValueError
+    for a precision or an optimizer that is not in ``PRECISIONS`` or ``OPTIMIZERS``.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, not {optimizer!r}")
+    own = OPTIMIZERS[optimizer]
+    return Recipe(4, 4, own) if precision == "fp32" else Recipe(2, 2, 4 + own)
 
 
 def bytes_by_kind(stage: int, ranks: int, recipe: Recipe = MIXED) -> Recipe:
@@ -53,3 +88,28 @@ def elements_sent(parameters: float, stage: int, ranks: int) -> float:
     """Returns the elements that each rank sends in a step, on rings: 2Ψ (N − 1)/N, in stage 3 3Ψ (N − 1)/N."""
     bytes_by_kind(stage, ranks)
     return (3 if stage == 3 else 2) * parameters * (ranks - 1) / ranks
+
+
+def activation_bytes(
+    sequence: int, micro_batch: int, width: int, heads: int, recompute: str = "none", precision: str = "mixed 16-bit"
+) -> float:
+    """Returns the bytes that one layer of a GPT keeps for its backward pass, on one rank that holds it whole.
+
+    In 16 bits sbh(34 + 5as/h), with s places, b rows, width h and a heads. "selective" computes the a × s × s weights
+    of the attention anew and keeps 34sbh; "full" keeps the layer's input alone, 2sbh. The formula (Table 2, Equation 1)
+    is for GPT's layers: an MLP of width 4h with GELU, dropout, keys for each head, no fused attention. In it 2 of the
+    34 and 1 of the 5 are dropout's masks, of a byte each; all else doubles in 32 bits: sbh(66 + 9as/h), 66sbh, 4sbh.
+    Embeddings and logits, and the one layer that is being computed anew, come on top. Raises ValueError for an unknown
+    ``recompute`` or ``precision``, and for sizes below 1.
+    """
+    if recompute not in RECOMPUTATION:
+        raise ValueError(f"recompute must be one of {', '.join(RECOMPUTATION)}, not {recompute!r}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    if min(sequence, micro_batch, width, heads) < 1:
+        raise ValueError(f"sizes must be at least 1, got {sequence}, {micro_batch}, {width}, {heads}")
+    number = 4 if precision == "fp32" else 2
+    if recompute == "full":
+        return number * sequence * micro_batch * width
+    linear = (16 * number + 2) * sequence * micro_batch * width
+    return linear + (2 * number + 1) * heads * sequence**2 * micro_batch * (recompute == "none")

@@ -29,6 +29,7 @@ _STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8.0,
+    "text.hinting": "none",  # bold letters of 10 and 11 points would get serifs
     "hatch.linewidth": 0.7,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -9,13 +9,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from distlab import demos
 from distlab.course.checks import exercises, labs, predictions
 from distlab.course.notebook import Notebook, blank, write_labs, write_release
-from distlab.course.places import ROOT
+from distlab.course.places import DEMOS, ROOT
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
-LABS = sorted((ROOT / "labs").glob("*.ipynb"))
-ALL = [*SOLUTIONS, *LABS]
+LABS = sorted(path for path in (ROOT / "labs").glob("*.ipynb") if path != DEMOS)
+ALL = [*SOLUTIONS, *LABS, DEMOS]
 
 
 def name(path: Path) -> str:
@@ -49,7 +50,7 @@ def test_the_committed_labs_are_made_from_the_solutions(tmp_path):
 def test_a_notebook_is_valid_small_and_plain(path):
     node = nbformat.read(path, as_version=4)
     nbformat.validate(node)
-    assert re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem)
+    assert path == DEMOS or re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem)
     assert node.metadata.kernelspec.name == "python3" and "widgets" not in node.metadata
     assert path.stat().st_size < 1_000_000
     ids = [cell.id for cell in node.cells]
@@ -77,6 +78,13 @@ def test_a_solution_was_run_from_top_to_bottom_and_every_check_passed(path):
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert all(printed(cell).startswith("✓ ") for cell in check_cells(path))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+
+
+def test_every_demo_is_stored_as_a_picture_with_words_that_needs_no_kernel():
+    cells = code_cells(DEMOS)
+    for demo in demos.__all__:
+        (output,) = next(cell for cell in cells if f"demos.{demo}(" in cell.source).outputs
+        assert set(output.data) == {"image/png", "text/plain"}, demo
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=name)
@@ -120,6 +128,7 @@ def test_a_class_release_has_no_solutions(tmp_path):
     files = [path for path in (tmp_path / "class").rglob("*") if path.is_file()]
     assert (tmp_path / "class" / "labs" / "00_start_here.ipynb") in files
     assert (tmp_path / "class" / "distlab" / "__init__.py") in files
+    assert not [f for f in files if f.name == DEMOS.name]
     assert not [f for f in files if "solution" in str(f.relative_to(tmp_path)).lower() or "fault" in f.name]
     assert not [f for f in files if f.suffix == ".ipynb" and "BEGIN SOLUTION" in f.read_text()]
 

@@ -1,0 +1,166 @@
+"""A layer on ranks, drawn: stripes in the colour, hatch and number of the rank that holds them; grey: whole on all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distlab.demos.tensor_steps import Block, Column, Layer, Step
+from distlab.show.board import LETTERS, MARGIN, Board, Rectangle
+from distlab.show.colours import FAINT, INK, SERIES, Look, okabe_ito
+from distlab.show.picture import INCHES
+
+_MIDDLES = (1.19, 3.0)  # inches: of the row of the forward pass, and of the backward pass
+_LENGTHS = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.5, "D": 0.78, "3D": 1.35}}  # inches of an axis
+_PARTS = 0.88  # inches: the width of parts of a sum, beside each other
+_GAP, _STRETCH = 0.5, 1.7  # at most: inches between two columns, and how much wider matrices may become
+_SIGNS = 15
+_WHOLE = Look(FAINT, "")
+_EVERYONE = -1
+_SUM = okabe_ito["vermillion"]
+
+
+def draw_layer(board: Board, layer: Layer, ranks: int, step: int) -> None:
+    """Draws the forward pass over the backward pass after ``step`` steps; what isn't made yet is an empty outline."""
+    now = layer.steps[step - 1] if step else None
+    made = {made.makes for made in layer.steps[:step]} | {block.name for block in layer.weights} | {"X"}
+    placed = _placed(layer, ranks)
+    outlines = [place.frame() for name, place in placed.items() if place.block and name not in made]
+    board.frames(outlines, colour=FAINT, width=1)
+    _draw_pieces(board, [place for name, place in placed.items() if name in made], ranks)
+    _draw_names(board, placed)
+    _draw_signs(board, layer, placed, now)
+    if now:  # a bold frame around what is made, dotted ones around what it is made from
+        board.frames([placed[name].frame(0.05) for name in now.uses], dotted=True)
+        board.frames([placed[now.makes].frame(0.05)], colour=_SUM if now.is_sum else INK, width=3)
+    board.word(MARGIN, 0.52, "forward →", align="left", weight="bold")
+    board.word(MARGIN, 2.28, "← backward", align="left", weight="bold")
+    key = "a number: the rank that holds it; grey: whole on every rank"
+    board.word(INCHES - MARGIN, 2.28, key, align="right", size=10)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block stands, or an f or a g, which has no ``block``: its middle, height and width in inches."""
+
+    block: Block | None
+    x: float
+    y: float
+    height: float = 0.3
+    width: float = 0.3
+
+    def frame(self, wider: float = 0.0) -> Rectangle:
+        across, down = self.width / 2 + wider, self.height / 2 + wider
+        return self.x - across, self.y - down, self.x + across, self.y + down
+
+
+def _placed(layer: Layer, ranks: int) -> dict[str, _Place]:
+    """By name, in the middle of the board."""
+    axes = {axis for column in layer.columns for block in column.blocks for axis in block.axes}
+    lengths = _LENGTHS["3D" if "3D" in axes else "4D"]
+    widths = [_width(column, lengths) for column in layer.columns]
+    room = INCHES - 2 * MARGIN
+    stretch = min(_STRETCH, max(1.0, (room - _GAP * (len(widths) - 1)) / sum(widths)))
+    widths = [width * stretch for width in widths]
+    gap = min(_GAP, (room - sum(widths)) / (len(widths) - 1))
+    left = (INCHES - sum(widths) - gap * (len(widths) - 1)) / 2
+    placed = {}
+    for column, width in zip(layer.columns, widths):
+        for y, thing in zip(_MIDDLES, (column.forward, column.backward)):
+            if isinstance(thing, str):
+                placed[thing] = _Place(None, left + width / 2, y)
+            else:
+                placed[thing.name] = _Place(thing, left + width / 2, y, *_size(thing, ranks, lengths, stretch))
+        left += width + gap
+    return placed
+
+
+def _width(column: Column, lengths: dict[str, float]) -> float:
+    return max(_PARTS if block.cut == "parts" else lengths[block.axes[1]] for block in column.blocks)
+
+
+def _size(block: Block, ranks: int, lengths: dict[str, float], stretch: float) -> tuple[float, float]:
+    if block.cut == "parts":
+        side, across, down = _grid(ranks)
+        return down * side, across * side
+    return lengths[block.axes[0]], lengths[block.axes[1]] * stretch
+
+
+def _grid(ranks: int) -> tuple[float, int, int]:
+    """Of the parts of a sum: inches for each, how many beside and over each other."""
+    return (0.28, 2, 4) if ranks == 8 else (0.43, 1 + (ranks == 4), 1 + (ranks > 1))
+
+
+def _draw_pieces(board: Board, places: list[_Place], ranks: int) -> None:
+    """The boxes of all blocks, one owner after the other, and the owners' numbers where there is room."""
+    boxes: dict[int, list[Rectangle]] = {}
+    numbers: dict[float, list[tuple[float, float, str]]] = {LETTERS: [], 9: []}
+    for place in places:
+        left, top, right, bottom = place.frame()
+        if not place.block.cut:
+            boxes.setdefault(_EVERYONE, []).append((left, top, right, bottom))
+            numbers[LETTERS].append((place.x, place.y, "all"))
+            continue
+        if place.block.cut == "heads":
+            thirds = (left + (third + 0.5) * place.width / 3 for third in range(3))
+            numbers[LETTERS] += [(x, top - 0.17, name) for x, name in zip(thirds, "QKV")]
+        pieces = _pieces(place, ranks)
+        room = min(pieces[0][2] - pieces[0][0], pieces[0][3] - pieces[0][1])
+        for number, (x0, y0, x1, y1) in enumerate(pieces):
+            boxes.setdefault(number % ranks, []).append((x0, y0, x1, y1))
+            if room > 0.09:
+                middle = ((x0 + x1) / 2, (y0 + y1) / 2)
+                numbers[LETTERS if room > 0.16 else 9].append((*middle, str(number % ranks)))
+    for owner, of_owner in boxes.items():
+        board.boxes(of_owner, _WHOLE if owner == _EVERYONE else SERIES[owner])
+    for size, of_size in numbers.items():
+        board.numbers(of_size, size=size)
+
+
+def _pieces(place: _Place, ranks: int) -> list[Rectangle]:
+    """The boxes of a block that is cut; their owners are the ranks in turn."""
+    grids = {"columns": (ranks, 1), "heads": (3 * ranks, 1), "rows": (1, ranks), "parts": _grid(ranks)[1:]}
+    across, down = grids[place.block.cut]
+    rim = 0.03 if place.block.cut == "parts" else 0.0
+    left, top, *_ = place.frame()
+    wide, high = place.width / across, place.height / down
+    corners = [(left + column * wide, top + row * high) for row in range(down) for column in range(across)]
+    return [(x + rim, y + rim, x + wide - rim, y + high - rim) for x, y in corners]
+
+
+def _draw_names(board: Board, placed: dict[str, _Place]) -> None:
+    for name, place in placed.items():
+        if not place.block:
+            board.word(place.x, place.y + 0.3, "passes")
+        elif place.y == _MIDDLES[0]:
+            rows, columns = place.block.shape
+            board.word(place.x, place.y + 0.72, name)
+            board.word(place.x, place.y + 0.9, f"{rows} × {columns}")
+        else:
+            board.word(place.x, place.y + 0.72, name)
+
+
+def _draw_signs(board: Board, layer: Layer, placed: dict[str, _Place], now: Step | None) -> None:
+    """Signs between the matrices, f and g; a sum that happens now has the colour of messages."""
+    signs = [(place.x, place.y, name) for name, place in placed.items() if not place.block]
+    sums = {}
+    for before, after in zip(layer.columns, layer.columns[1:]):
+        x = (_right(before, placed) + _left(after, placed)) / 2
+        if after.sign == "Σ":
+            sums[False] = (x, _MIDDLES[0], "Σ")
+        elif after.sign:
+            signs.append((x, _MIDDLES[0], after.sign))
+        if after.note:
+            board.word(x, _MIDDLES[0] + 0.4, after.note)
+        if after.forward == "f":
+            sums[True] = (x, _MIDDLES[1], "Σ")
+    happens = now.is_backward if now and now.is_sum else None
+    board.numbers(signs + [sign for way, sign in sums.items() if way != happens], size=_SIGNS)
+    board.numbers([sign for way, sign in sums.items() if way == happens], size=17, colour=_SUM)
+
+
+def _right(column: Column, placed: dict[str, _Place]) -> float:
+    return max(placed[block.name].frame()[2] for block in column.blocks)
+
+
+def _left(column: Column, placed: dict[str, _Place]) -> float:
+    return min(placed[block.name].frame()[0] for block in column.blocks)

@@ -1,0 +1,62 @@
+"""Letters: texts as outlines, many of them drawn at once, which takes a tenth of the time that each alone would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
+
+FONT = "DejaVu Sans"
+_POINTS = 72  # an inch
+_HALF_A_CAPITAL = 0.365  # of a letter's size
+_SHARE_BEFORE = {"left": 0.0, "center": 0.5, "right": 1.0}  # of a text's width, what lies left of its place
+
+
+class Word(NamedTuple):
+    """A text at (x, y) inches, its middle at ``y``; ``size`` in points, ``align`` "left", "center" or "right"."""
+
+    x: float
+    y: float
+    text: str
+    size: float
+    align: str
+    is_bold: bool
+
+    def place(self) -> tuple[float, float, float, float]:
+        """The rectangle around its letters: x0, y0, x1, y1."""
+        width, half = width_of(self.text, self.size, self.is_bold), _HALF_A_CAPITAL * self.size / _POINTS
+        left = self.x - _SHARE_BEFORE[self.align] * width
+        return left, self.y - half, left + width, self.y + half
+
+
+@lru_cache(maxsize=4096)
+def _outline(text: str, size: float, is_bold: bool) -> tuple[np.ndarray, np.ndarray, float]:
+    """Corners in inches from the beginning of the baseline, y upwards, with their codes; and the width."""
+    if not text.strip():
+        return np.empty((0, 2)), np.empty(0, dtype=Path.code_type), 0.0
+    font = FontProperties(family=FONT, weight="bold" if is_bold else "normal")
+    path = TextPath((0, 0), text, size=size / _POINTS, prop=font)
+    return path.vertices, path.codes, float(path.vertices[:, 0].max())
+
+
+def width_of(text: str, size: float = 11, is_bold: bool = False) -> float:
+    """The inches that a text is wide."""
+    return _outline(text, size, is_bold)[2]
+
+
+def letters(words: Sequence[Word], colour: str) -> PathPatch:
+    """Texts of one colour as one thing to draw, where y goes downwards."""
+    corners, codes = [np.empty((0, 2))], [np.empty(0, dtype=Path.code_type)]
+    for x, y, text, size, align, is_bold in words:
+        of_text, codes_of_text, width = _outline(text, size, is_bold)
+        baseline = y + _HALF_A_CAPITAL * size / _POINTS
+        corners.append(of_text * (1, -1) + (x - _SHARE_BEFORE[align] * width, baseline))
+        codes.append(codes_of_text)
+    path = Path(np.concatenate(corners), np.concatenate(codes))
+    return PathPatch(path, facecolor=colour, edgecolor="none", zorder=4)

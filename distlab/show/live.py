@@ -1,0 +1,78 @@
+"""LivePanel: buttons that start something which takes a while, and a picture and text that follow it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import threading
+from collections.abc import Callable, Mapping
+
+import ipywidgets as widgets
+
+from distlab.show.board import Board
+from distlab.show.panel import CSS_CLASS, WIDTH, words_as_html
+
+_OUTPUT_PX = 170
+
+Show = Callable[[Board, str], None]
+
+
+class LivePanel:
+    """Starts ``actions[name](show)`` when the button of that name is pressed; ``show(picture, output)`` draws anew.
+
+    An action runs in a thread of its own, so that the notebook can be used meanwhile; all buttons are disabled until it
+    is over. Every picture must be of the size of ``first``, which stands there before.
+    """
+
+    def __init__(self, first: Board, actions: Mapping[str, Callable[[Show], None]]):
+        self.buttons = [self._button(name, action) for name, action in actions.items()]
+        self._image = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{WIDTH}px"})
+        self._words, self._output = widgets.HTML(), widgets.HTML()
+        self.thread: threading.Thread | None = None
+        self.show(first, "")
+        parts = [widgets.HBox(self.buttons), self._image, self._words, self._output]
+        self.widget = widgets.VBox(parts, layout={"width": "100%"})
+        self.widget.add_class(CSS_CLASS)
+
+    def show(self, picture: Board, output: str) -> None:
+        """Draws a picture, its words, and what was printed."""
+        self.picture, self.output = picture, output
+        self._image.value = picture.quick_png()
+        self._words.value = words_as_html(picture)
+        style = f"height:{_OUTPUT_PX}px;overflow:auto;max-width:{WIDTH}px;font-size:14px;line-height:1.35;margin:0"
+        self._output.value = (
+            f'<pre tabindex="0" aria-label="output of the ranks" style="{style}">{html.escape(output)}</pre>'
+        )
+
+    def press(self, name: str) -> None:
+        """Starts an action, as its button would, unless one is under way."""
+        next(button for button in self.buttons if button.description == name).click()
+
+    def _button(self, name: str, action: Callable[[Show], None]) -> widgets.Button:
+        button = widgets.Button(description=name, tooltip=name, layout={"width": "max-content"})
+        button.on_click(lambda _: self._start(action))
+        return button
+
+    def _start(self, action: Callable[[Show], None]) -> None:
+        if self.thread and self.thread.is_alive():
+            return
+        self._disable(True)
+        self.thread = threading.Thread(target=self._run, args=(action,), daemon=True)
+        self.thread.start()
+
+    def _run(self, action: Callable[[Show], None]) -> None:
+        try:
+            action(self.show)
+        finally:
+            self._disable(False)
+
+    def _disable(self, value: bool) -> None:
+        for button in self.buttons:
+            button.disabled = value
+
+    def __repr__(self) -> str:
+        return self.picture.text()
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
+        still = {"text/plain": repr(self), "image/png": base64.b64encode(self.picture.png()).decode("ascii")}
+        return self.widget._repr_mimebundle_() | still
