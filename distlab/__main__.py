@@ -29,7 +29,7 @@ def main() -> int:
     command = commands.add_parser("doctor", help="print versions, devices and a self-test of two ranks")
     command.set_defaults(do=lambda options: doctor())
     command = commands.add_parser("labs", help="write labs/ from solutions/")
-    command.add_argument("--execute", action="store_true", help="run the solutions and demos first and store their outputs")
+    command.add_argument("--execute", action="store_true", help="first run solutions and demos, store outputs")
     command.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
     command.set_defaults(do=make_labs)
     options = parser.parse_args()

@@ -19,7 +19,7 @@ from distlab.ranks.launch import run
 from distlab.ranks.spans import span
 from distlab.recording import Recording
 from distlab.show.board import Board
-from distlab.show.panel import Panel, choice, scale
+from distlab.show.panel import Panel, choice
 from distlab.show.picture import INCHES
 from distlab.show.scene import modelled
 from distlab.show.wall import draw_lanes, lanes_of
@@ -28,13 +28,13 @@ _HEIGHT = 3.6
 _AREA = (0.85, 0.5, INCHES - 1.15, _HEIGHT - 0.65)
 STEP = "a step"  # a span of this name, if there is one, is all that is shown
 _TIMES = {"×1": 1, "×100": 100, "×10⁴": 10**4, "×10⁶": 10**6}
-_FLOPS = {"1 TFLOP/s": 1e12, "10 TFLOP/s": 1e13, "100 TFLOP/s": 1e14, "400 TFLOP/s (H100)": 4e14}
+_FLOPS = {"1 TFLOP/s": 1e12, "10 TFLOP/s": 1e13, "100 TFLOP/s": 1e14, "400 TFLOP/s": 4e14}
 _LATENCIES = {"1 µs": 1e-6, "5 µs": 5e-6, "20 µs": 2e-5, "50 µs": 5e-5, "1 ms": 1e-3}
 _BANDWIDTHS = {
-    "10 Gbit/s Ethernet": 1.25e9,
-    "100 Gbit/s Ethernet": 12.5e9,
-    "InfiniBand HDR, 25 GB/s": 25e9,
-    "InfiniBand NDR, 50 GB/s": 50e9,
+    "10G Ethernet": 1.25e9,
+    "100G Ethernet": 12.5e9,
+    "InfiniBand HDR": 25e9,
+    "InfiniBand NDR": 50e9,
 }
 
 
@@ -50,11 +50,11 @@ def cluster(recordings: Mapping[str, Recording] | Recording | None = None) -> Pa
         raise ValueError("cluster() needs at least one recording, as in cluster(r.recording).")
     controls = {
         "name": choice("run", list(known), next(iter(known))),
-        "flops": scale("FLOPs", _TIMES, 10**6),
-        "bytes": scale("bytes", _TIMES, 10**4),
-        "speed": scale("a GPU", _FLOPS, 1e14),
-        "nodes": scale("nodes", {"1": 1, "2": 2, "4": 4}, 2),
-        "latency": scale("latency", _LATENCIES, 5e-6),
+        "flops": choice("FLOPs", _TIMES, 10**6),
+        "bytes": choice("bytes", _TIMES, 10**4),
+        "speed": choice("a GPU", _FLOPS, 1e14),
+        "nodes": choice("nodes", {"1": 1, "2": 2, "4": 4}, 2),
+        "latency": choice("latency", _LATENCIES, 5e-6),
         "bandwidth": choice("network", _BANDWIDTHS, 50e9),
     }
     return Panel(lambda name, **setting: draw(known[name](), name, **setting), controls)
@@ -67,10 +67,10 @@ def _given(recording: Recording) -> Callable[[], Recording]:
 def of_the_labs() -> dict[str, Callable[[], Recording]]:
     """Runs of what the labs have built, by name; each is made on real ranks when it is first asked for."""
     return {
-        "data parallel, 4 ranks (lab 02)": data_parallel_step,
-        "pipeline, 4 stages (lab 07)": pipeline_step,
-        "tensor-parallel MLP, 4 ranks (lab 08)": tensor_parallel_step,
-        "ring all-reduce of 1 MB, 4 ranks (lab 01)": ring_all_reduce,
+        "data parallel": data_parallel_step,
+        "pipeline": pipeline_step,
+        "tensor parallel": tensor_parallel_step,
+        "ring all-reduce": ring_all_reduce,
     }
 
 
@@ -151,7 +151,7 @@ def draw(
     scene = modelled(recording.scaled(flops=flops, bytes=bytes), here, during=STEP if has_step else "")
     lanes, looks = lanes_of(scene)
     wall, unit = _readable(scene.wall)
-    board = Board(f"{name}: {quantity(scene.wall, 's')} on {here.name}", _HEIGHT)
+    board = Board(f"{name}, {ranks} ranks: {quantity(scene.wall, 's')} on {here.name}", _HEIGHT)
     draw_lanes(board, _AREA, lanes, looks, scene.begin, scene.end, (f"0 {unit}", f"{wall:.4g} {unit}"))
     busy, exposed, hidden, _ = (sum(parts) / ranks / scene.wall for parts in zip(*scene.shares))
     inside = f"NVLink inside a node of {here.ranks_per_node}" if here.ranks_per_node > 1 else "one GPU a node"

@@ -16,7 +16,7 @@ from distlab.machine.memory import (
 )
 from distlab.machine.model_shapes import SHAPES, ZERO_7B, Shape
 from distlab.show.board import Board
-from distlab.show.panel import Panel, choice, scale, slider
+from distlab.show.panel import Panel, choice, slider
 
 NUM_GPUS = tuple(2**power for power in range(11))
 SEQUENCES = (512, 1024, 2048, 4096, 8192, 32768, 131072)
@@ -25,8 +25,8 @@ NOT_COUNTED = "not counted"
 ACTIVATIONS = {
     NOT_COUNTED: NOT_COUNTED,
     "all kept": "none",
-    "selective recomputation": "selective",
-    "full recomputation": "full",
+    "selective": "selective",
+    "full": "full",
 }
 _BY_NAME = {shape.name: shape for shape in SHAPES}
 _ROOM = 80  # GB: the card that most clusters have
@@ -53,13 +53,13 @@ def memory(
         draw,
         {
             "model": choice("model", list(_BY_NAME), model),
-            "ranks": scale("GPUs N", {f"{number:,}": number for number in NUM_GPUS}, ranks),
+            "ranks": choice("GPUs N", {f"{number:,}": number for number in NUM_GPUS}, ranks),
             "stage": slider("ZeRO stage", 0, 3, stage),
             "precision": choice("precision", list(PRECISIONS), precision),
             "optimizer": choice("optimizer", list(OPTIMIZERS), optimizer),
             "activations": choice("activations", ACTIVATIONS, activations),
-            "sequence": scale("sequence length", {f"{number:,}": number for number in SEQUENCES}, sequence),
-            "micro_batch": scale("micro-batch", {str(number): number for number in MICRO_BATCHES}, micro_batch),
+            "sequence": choice("sequence length", {f"{number:,}": number for number in SEQUENCES}, sequence),
+            "micro_batch": choice("micro-batch", {str(number): number for number in MICRO_BATCHES}, micro_batch),
         },
     )
 

@@ -9,7 +9,7 @@ from distlab.demos.gate import NUM_EXPERTS, NUM_LINES, NUM_TOKENS, Routing
 from distlab.show.board import Board, Rectangle
 from distlab.show.colours import INK, WHITE, Look, okabe_ito
 from distlab.show.letters import width_of
-from distlab.show.panel import Panel, choice, scale, slider
+from distlab.show.panel import Panel, choice, slider
 from distlab.show.picture import INCHES
 
 ALPHAS = (0.0, 0.01, 0.1)
@@ -34,9 +34,9 @@ def routing(top_k: int = 1, factor: float = 1.25, alpha: float = 0.01, ranks: in
             gate.trained(each_k, each_alpha)
     controls = {
         "top_k": choice("top-k", [1, 2], top_k),
-        "factor": scale("capacity factor", {"none" if f == math.inf else f"{f:g}": f for f in FACTORS}, factor),
-        "alpha": scale("balance loss α", {f"{a:g}": a for a in ALPHAS}, alpha),
-        "ranks": scale("ranks", {str(number): number for number in (1, 2, 4)}, ranks),
+        "factor": choice("capacity factor", {"none" if f == math.inf else f"{f:g}": f for f in FACTORS}, factor),
+        "alpha": choice("balance loss α", {f"{a:g}": a for a in ALPHAS}, alpha),
+        "ranks": choice("ranks", {str(number): number for number in (1, 2, 4)}, ranks),
         "line": slider("line of text", 0, NUM_LINES - 1, line),
     }
     return Panel(draw, controls)

@@ -11,11 +11,11 @@ from distlab.machine.machines import Link
 from distlab.machine.timeline import Timeline
 from distlab.show.board import Board
 from distlab.show.colours import SERIES, Look, okabe_ito
-from distlab.show.panel import Panel, choice, scale, slider
+from distlab.show.panel import Panel, choice, slider
 from distlab.show.picture import INCHES
 from distlab.show.wall import HIGHEST, Lane, Work, draw_lanes
 
-SCHEDULES = ("naive", "GPipe", "1F1B", "interleaved, 2 chunks", "ZB-H1")
+SCHEDULES = ("naive", "GPipe", "1F1B", "interleaved, v = 2", "ZB-H1")
 _HEIGHT = 3.9
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.85, 2.0, 0.5, 0.62  # inches around the lanes
 _LOOKS = {
@@ -41,8 +41,8 @@ def schedules(
             "schedule": choice("schedule", list(SCHEDULES), schedule),
             "stages": slider("stages p", 1, 8, stages),
             "micro_batches": slider("micro-batches m", 1, 32, micro_batches),
-            "backward": scale("backward / forward", {f"{ratio:g}": float(ratio) for ratio in (1, 2, 3)}, backward),
-            "latency": scale("latency / forward", {f"{share:g}": share for share in (0.0, 0.25, 0.5, 1.0)}, latency),
+            "backward": choice("backward / forward", {f"{ratio:g}": float(ratio) for ratio in (1, 2, 3)}, backward),
+            "latency": choice("latency / forward", {f"{share:g}": share for share in (0.0, 0.25, 0.5, 1.0)}, latency),
         },
     )
 
@@ -60,7 +60,7 @@ class Case:
     @property
     def chunks(self) -> int:
         """Parts in which each rank's layers are used."""
-        return 2 if "chunks" in self.schedule else 1
+        return 2 if "interleaved" in self.schedule else 1
 
     @property
     def formula(self) -> tuple[str, float]:
@@ -117,7 +117,7 @@ def _highest(changes: Iterable[float]) -> float:
 def draw(schedule: str, stages: int, micro_batches: int, backward: float, latency: float) -> Board:
     """The picture of one setting; the interleaved schedule takes whole groups of p micro-batches."""
     asked = micro_batches
-    if "chunks" in schedule:
+    if "interleaved" in schedule:
         micro_batches = math.ceil(micro_batches / stages) * stages
     case = Case(schedule, stages, micro_batches, backward, latency)
     timeline = case.timeline()

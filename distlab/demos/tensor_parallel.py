@@ -5,7 +5,7 @@ from __future__ import annotations
 from distlab.demos.tensor_picture import draw_layer
 from distlab.demos.tensor_steps import LAYERS, PLACES, WIDTH, Block, Layer, layer, mine
 from distlab.show.board import MARGIN, Board
-from distlab.show.panel import Panel, choice, scale
+from distlab.show.panel import Panel, choice
 from distlab.show.picture import INCHES
 
 RANKS = (1, 2, 4, 8)
@@ -24,7 +24,7 @@ def tensor_parallel(what: str = "MLP", ranks: int = 4) -> Panel:
         draw,
         {
             "what": choice("cut", list(LAYERS), what),
-            "ranks": scale("ranks t", {str(number): number for number in RANKS}, ranks),
+            "ranks": choice("ranks t", {str(number): number for number in RANKS}, ranks),
         },
         num_steps=lambda what, ranks: len(layer(what).steps),
     )

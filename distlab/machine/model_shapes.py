@@ -40,7 +40,7 @@ def llama_parameters(layers: int, width: int, key_width: int, hidden: int, vocab
 
 
 # The ZeRO paper's example says 7.5 billion and no more: layers as in Narayanan et al., arXiv 2104.04473, Table 1.
-ZERO_7B = Shape("7.5B (the ZeRO paper)", 7_500_000_000, 36, 4096, 32)
+ZERO_7B = Shape("7.5B (ZeRO paper)", 7_500_000_000, 36, 4096, 32)
 GPT_2 = Shape("GPT-2 (1.5B)", gpt_parameters(48, 1600, 50257, 1024), 48, 1600, 25)
 LLAMA_8B = Shape("Llama 3 8B", llama_parameters(32, 4096, 1024, 14336, 128256), 32, 4096, 32, like_gpt=False)
 LLAMA_70B = Shape("Llama 3 70B", llama_parameters(80, 8192, 1024, 28672, 128256), 80, 8192, 64, like_gpt=False)

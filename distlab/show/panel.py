@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets as widgets
 
@@ -32,19 +32,17 @@ def _float_slider(value, low, high, step, **settings) -> widgets.FloatSlider:
     return widgets.FloatSlider(value=value, min=low, max=high, step=step, readout_format=".3g", **settings)
 
 
-def scale(label: str, options: Mapping[str, object], value: object) -> widgets.SelectionSlider:
-    """A few values in order, each with its name, to slide through."""
-    width = _APART | {"width": "340px"}
+def choice(label: str, options: Mapping[str, object] | Sequence, value: object) -> widgets.Widget:
+    """One of several, by their names, to slide through with the arrow keys.
+
+    A list that drops down would be of no use without a mouse: what is typed there, JupyterLab takes for its own, moves
+    to another cell and changes the notebook. Names of more than 18 letters are cut off.
+    """
+    pairs = list(options.items()) if isinstance(options, Mapping) else [(str(option), option) for option in options]
+    width = _APART | {"width": "320px"}
     return widgets.SelectionSlider(
-        options=list(options.items()), value=value, description=label, tooltip=label, style=_LABEL, layout=width
+        options=pairs, value=value, description=label, tooltip=label, style=_LABEL, layout=width
     )
-
-
-def choice(label: str, options: Mapping[str, object] | list, value: object) -> widgets.Dropdown:
-    """One of several."""
-    pairs = list(options.items()) if isinstance(options, Mapping) else options
-    width = _APART | {"width": "max-content"}
-    return widgets.Dropdown(options=pairs, value=value, description=label, tooltip=label, style=_LABEL, layout=width)
 
 
 def switch(label: str, value: bool = False) -> widgets.Checkbox:

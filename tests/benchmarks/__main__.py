@@ -24,6 +24,7 @@ BENCHMARKS = {
     "pipeline": "tests.benchmarks.pipeline_step",
     "zero": "tests.benchmarks.zero_step",
     "experts": "tests.benchmarks.expert_parallel_step",
+    "redraw": "tests.benchmarks.redraw",
 }
 
 

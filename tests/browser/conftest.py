@@ -64,9 +64,15 @@ def lab(tmp_path_factory):
     """A served course and an open browser; skips where there is no Chromium."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium (on Debian: apt install chromium)")
+    with open_lab(tmp_path_factory.mktemp("course")) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def open_lab(folder: Path):
+    """Serves a copy of the course in ``folder``, and opens a browser on it."""
     from playwright.sync_api import sync_playwright
 
-    folder = tmp_path_factory.mktemp("course")
     for name in ("labs", "solutions"):
         shutil.copytree(ROOT / name, folder / name)
     for path in folder.glob("*/*.ipynb"):

@@ -30,7 +30,6 @@ class Panel:
         """Sets the keyboard's focus on the control or button of a label."""
         ways = (
             ".widget-hslider:has(label[title='{}']) .noUi-handle",
-            ".widget-dropdown:has(label:text-is('{}')) select",
             "input[type=checkbox][title='{}']",
             ".widget-play[title='{}'] button",
             "button[title='{}']",
@@ -42,11 +41,6 @@ class Panel:
         self.focus(label)
         for key in keys:
             self.page.keyboard.press(key)
-
-    def choose(self, label: str, option: str) -> None:
-        """Chooses from a list, by typing the beginning of an option."""
-        self.focus(label)
-        self.page.keyboard.type(option)
 
     def expect(self, words: str) -> None:
         """Waits until the words beside the picture hold these, and the title what it must."""

@@ -71,7 +71,7 @@ def test_one_step_of_data_parallelism_is_played_and_its_mistakes_are_seen(panel)
 def test_schedules_change_with_every_control(panel):
     schedules = panel(SCHEDULES)
     schedules.expect("Bubble 0.2727")
-    schedules.choose("schedule", "1F1B")
+    schedules.press("schedule", "ArrowRight")
     schedules.expect("Most activations held, by stage, in micro-batches: 4, 3, 2, 1.")
     schedules.press("backward / forward", "Home")
     schedules.press("latency / forward", "ArrowRight", "ArrowRight")
@@ -98,7 +98,7 @@ def test_memory_follows_stage_and_gpus(panel):
         memory.expect(f"{printed} on each")
     memory.press("GPUs N", "ArrowLeft")
     memory.expect("N = 32")
-    memory.press("model", *["ArrowDown"] * 4)
+    memory.press("model", *["ArrowRight"] * 4)
     memory.expect("Llama 3 405B on N = 32")
 
 
@@ -106,7 +106,7 @@ def test_routing_follows_k_capacity_and_balance(panel):
     routing = panel(ROUTING)
     routing.press("capacity factor", "End")
     routing.expect("0.0% of choices dropped")
-    routing.choose("top-k", "2")
+    routing.press("top-k", "ArrowRight")
     routing.expect("Top-2 of 8 experts")
     routing.press("ranks", "Home")
     routing.press("balance loss α", "Home")
@@ -116,12 +116,12 @@ def test_routing_follows_k_capacity_and_balance(panel):
 def test_a_run_is_replayed_on_another_network(panel):
     cluster = panel(CLUSTER)
     cluster.expect("15.38 ms on 2 nodes")
-    cluster.choose("network", "10 G")
+    cluster.press("network", "Home")
     cluster.expect("90.44 ms on 2 nodes")
     cluster.press("nodes", "Home")
     cluster.expect("13.67 ms on 1 node")
-    cluster.choose("run", "pipe")
-    cluster.expect("pipeline, 4 stages")
+    cluster.press("run", "ArrowRight")
+    cluster.expect("pipeline, 4 ranks")
 
 
 def test_real_ranks_are_started_by_a_button_that_waits_until_they_have_finished(panel):
@@ -155,7 +155,7 @@ def test_the_talk_of_ten_minutes_goes_as_it_is_written(page, panel):
     memory.press("ZeRO stage", *["ArrowRight"] * 3)
     memory.expect("1.9 GB on each")
     cluster = panel(TALK_CLUSTER)
-    cluster.choose("network", "10 G")
+    cluster.press("network", "Home")
     cluster.expect("90.44 ms")
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from distlab.course.places import ROOT
 
-# Every blank lab, and of the solved ones those that show all there is to see in a browser: nbval runs them all anyway.
-# DISTLAB_BROWSER=all runs the others here too.
-SOLVED = "*.ipynb" if os.environ.get("DISTLAB_BROWSER") == "all" else "0[01]_*.ipynb"
+# The lab with which everybody begins, blank; the longest blank one; a solved one with hangs and all kinds of pictures.
+# nbval runs all of them anyway; DISTLAB_BROWSER=all opens them all here too.
+PATTERNS = {"labs": "0[07]_*.ipynb", "solutions": "01_*.ipynb"}
+if os.environ.get("DISTLAB_BROWSER") == "all":
+    PATTERNS = dict.fromkeys(PATTERNS, "[0-9]*.ipynb")
 NOTEBOOKS = [
-    f"{path.parent.name}/{path.name}"
-    for folder, pattern in (("labs", "*.ipynb"), ("solutions", SOLVED))
-    for path in sorted((ROOT / folder).glob(pattern))
+    f"{folder}/{path.name}" for folder, pattern in PATTERNS.items() for path in sorted((ROOT / folder).glob(pattern))
 ]
 MARK = {"labs": "○", "solutions": "✓"}
 

@@ -30,7 +30,7 @@ def test_on_free_links_every_schedule_has_the_bubble_of_its_formula(schedule):
 
 @pytest.mark.parametrize(("sizes", "bubble"), [((4, 8), 0.1579), ((8, 32), 0.0986)])
 def test_two_chunks_halve_the_bubble(sizes, bubble):
-    assert Case("interleaved, 2 chunks", *sizes, 2.0).timeline().bubble == pytest.approx(bubble, abs=5e-5)
+    assert Case("interleaved, v = 2", *sizes, 2.0).timeline().bubble == pytest.approx(bubble, abs=5e-5)
 
 
 def test_27_micro_batches_are_the_fewest_for_a_tenth_on_4_stages():
@@ -67,8 +67,8 @@ def test_every_control_changes_the_picture_and_the_words():
 
 
 def test_an_interleaved_schedule_says_when_it_takes_more_micro_batches_than_asked():
-    assert "8 here, not 5" in draw("interleaved, 2 chunks", 4, 5, 2.0, 0.0).text()
-    assert "not" not in draw("interleaved, 2 chunks", 4, 8, 2.0, 0.0).text()
+    assert "8 here, not 5" in draw("interleaved, v = 2", 4, 5, 2.0, 0.0).text()
+    assert "not" not in draw("interleaved, v = 2", 4, 8, 2.0, 0.0).text()
 
 
 def test_every_picture_is_of_one_size():

@@ -12,7 +12,7 @@ from PIL import Image
 from distlab.show.board import Board
 from distlab.show.colours import SERIES
 from distlab.show.letters import width_of
-from distlab.show.panel import Panel, choice, scale, slider, switch
+from distlab.show.panel import Panel, choice, slider, switch
 
 
 def draw(number: int, is_loud: bool, step: int = 0) -> Board:
@@ -78,7 +78,7 @@ def test_the_bundle_has_a_view_a_picture_and_words():
 
 
 def test_every_control_says_what_it_is():
-    controls = [slider("a", 1, 2, 1), slider("b", 0.5, 2.0, 1.0, 0.5), scale("c", {"x": 1}, 1), choice("d", ["x"], "x")]
+    controls = [slider("a", 1, 2, 1), slider("b", 0.5, 2.0, 1.0, 0.5), choice("c", {"x": 1}, 1), choice("d", [7], 7)]
     for control, name in zip([*controls, switch("e")], "abcde"):
         assert control.description == control.tooltip == name
 
