@@ -24,18 +24,20 @@ class Links:
         self._prices: dict[tuple[str, int, float], tuple[tuple[int, ...], float]] = {}
 
     def price_pair(self, pair: Operation) -> None:
-        """Sets the class of link and the seconds of a send with its receive, by the bytes that are sent."""
+        """Sets the class of link, the seconds and the turn of a send with its receive, by the bytes that are sent."""
         source, target = pair.ranks
         machine = self._machine
         if self._nodes[source] == self._nodes[target]:
             pair.classes, link = INSIDE, machine.inside
         else:
             pair.classes, link = BETWEEN, machine.between
-        pair.bytes = pair.entries[0][1].bytes
-        pair.seconds = link.latency_s + pair.bytes / link.bytes_per_s
+        (_, message, _, sends), (_, _, _, receives) = pair.entries
+        pair.bytes = message.bytes
+        pair.seconds = link.latency_s + message.bytes / link.bytes_per_s
+        pair.turn = sends, receives
 
     def price_collective(self, collective: Operation) -> None:
-        """Sets the classes of link and the seconds: by its members' largest size, or by their parts where they differ.
+        """Sets the classes of link, the seconds and the turn: by its members' largest size, or their parts if uneven.
 
         Raises ValueError for a kind whose cost is not known.
         """
@@ -47,6 +49,8 @@ class Links:
         collective.classes, collective.seconds = self._prices[key]
         if first.parts and (parts := _parts(collective)):
             collective.seconds = costs.uneven_all_to_all(parts, self._machine.link(collective.ranks))
+        places = sorted(place for _, _, _, place in collective.entries)
+        collective.turn = places[0], places[-1], collective.kind, collective.seconds, places
 
     def _classes(self, kind: str, members: Sequence[int]) -> tuple[int, ...]:
         if costs.is_hierarchical(kind, members, self._machine):

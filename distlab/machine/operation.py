@@ -32,9 +32,13 @@ class Operation:
     ``kind`` is "send" for a send with its receive, or the collective's. ``entries`` are its parts, in order of ranks;
     of a send and its receive, the send first. ``bytes`` are the sender's, or the most that a member gave. It takes the
     clocks of ``ranks`` (source and target, or all members) for the ``classes`` of link that it uses, for ``seconds``.
-    ``missing`` counts who has yet to issue it. ``start`` and ``end`` are modelled seconds; ``end`` is None until it has
-    its place on the links. It starts when ``last`` issues it, or later, when the operation ``after`` leaves a link that
-    it needs.
+    ``missing`` counts who has yet to issue it.
+
+    ``turn`` decides which of two that were matched at the same moment comes first: their places in histories, the
+    sender's and then the receiver's, of a collective the first member's and then the last one's. How ranks are numbered
+    does not. ``start`` and ``end`` are modelled seconds. Until it has its place on the links, ``end`` is None and
+    ``start`` is when ``last`` has issued it; then it starts there, or later, when the operation ``after`` leaves a link
+    that it needs.
     """
 
     __slots__ = (
@@ -49,6 +53,7 @@ class Operation:
         "end",
         "last",
         "after",
+        "turn",
     )
 
     def __init__(self, kind: str, entries: list[Entry], ranks: tuple[int, ...], missing: int):
@@ -57,6 +62,7 @@ class Operation:
         self.bytes = 0
         self.ranks = ranks
         self.missing = missing
+        self.start, self.last = -1.0, -1
         self.end = self.after = None
 
     @property
@@ -69,15 +75,3 @@ class Operation:
         if self.is_p2p:
             return self.entries[0 if self.ranks[0] == rank else -1][1]
         return self.entries[bisect_left(self.entries, rank, key=itemgetter(0))][1]
-
-    def turn(self) -> tuple:
-        """What decides which of two operations matched at the same moment comes first: their places in histories.
-
-        The sender's place counts, then the receiver's; of a collective the first member's, then the last one's. How
-        ranks are numbered does not.
-        """
-        places = [place for _, _, _, place in self.entries]
-        if self.is_p2p:
-            return places[0], places[1]
-        places.sort()
-        return places[0], places[-1], self.kind, self.seconds, places

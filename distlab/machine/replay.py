@@ -19,6 +19,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from distlab.machine.dtypes import in_dtype
 from distlab.machine.hardware import Machine
@@ -28,6 +29,8 @@ from distlab.machine.program import COMPUTE, ISSUE, WAIT, compile_programs
 from distlab.machine.reasons import ReplayError, never_waited, stuck
 from distlab.machine.timeline import SpanTime, Timeline
 from distlab.recording import Recording
+
+_TURN = attrgetter("turn")
 
 
 def replay(recording: Recording, machine: Machine, dtype: str | None = None) -> Timeline:
@@ -54,7 +57,12 @@ def replay(recording: Recording, machine: Machine, dtype: str | None = None) -> 
 
 
 class _Simulation:
-    """The state between two steps, in lists by rank."""
+    """The state between two steps, in lists by rank.
+
+    A rank runs ahead until it must wait. By then all that it has issued has its time, and nothing that anybody issues
+    later can be earlier than the earliest operation that is matched: whoever issues it waits for that one or a later
+    one. So operations can be settled in order of the times at which they were matched.
+    """
 
     def __init__(self, recording: Recording, machine: Machine):
         ranks = range(recording.world_size)
@@ -63,45 +71,57 @@ class _Simulation:
         self.programs = compile_programs(recording, machine, self.links)
         self.steps = [iter(steps) for steps in self.programs.steps]
         self.ranks = [self.advance(rank) for rank in ranks]
-        self.ready = [(0.0, rank) for rank in ranks]
         self.ends = [0.0 for _ in ranks]
         self.blocked: list[Operation | None] = [None for _ in ranks]
         self.lanes: list[list] = [[] for _ in ranks]
         self.spans: list[list[SpanTime]] = [[] for _ in ranks]
-        self.matched: list[Operation] = []
+        self.times: list[float] = []  # a heap of the times that the two below have something for
+        self.matched: dict[float, list[Operation]] = {}
+        self.meetings: dict[float, list[int]] = {}  # ranks that issue what must be issued in order of time
         self.operations: list[Operation] = []
 
     def run(self) -> None:
-        """Lets ranks issue in order of their compute clocks until all have ended; raises ReplayError if some cannot."""
-        now, ready, matched, ranks = 0.0, self.ready, self.matched, self.ranks
-        while ready or matched:
-            if matched and not (ready and ready[0][0] <= now):
-                self.settle()
+        """Lets ranks run ahead and settles what they issue, until all have ended; raises ReplayError if some cannot."""
+        for rank in self.ranks:
+            next(rank, None)
+        while self.times:
+            now = self.times[0]
+            if now in self.meetings:
+                for rank in sorted(self.meetings.pop(now)):
+                    next(self.ranks[rank], None)
+            elif now in self.matched:
+                self.settle(self.matched.pop(now))
             else:
-                now, rank = heappop(ready)
-                next(ranks[rank], None)
+                heappop(self.times)
         if any(self.blocked):
             to_come = [{what for code, what in zip(steps, steps) if code == ISSUE} for steps in self.steps]
             raise ReplayError(stuck(self.recording, self.blocked, to_come))
 
     def advance(self, rank: int) -> Iterator[None]:
-        """Takes a rank's steps; yields before it issues, to let go first who is behind, and where it must wait.
+        """Takes a rank's steps; yields where it must wait, and where others may have to issue first.
 
         Nearly all time goes here.
         """
-        ready, matched, lane, steps = self.ready, self.matched, self.lanes[rank], self.steps[rank]
-        clock, now, label, spans, met = 0.0, 0.0, "", [("", 0.0)], {}
+        matched, lane, steps = self.matched, self.lanes[rank], self.steps[rank]
+        clock, met_at, label, spans, met = 0.0, -1.0, "", [("", 0.0)], {}
         for what, operand in zip(steps, steps):
             if what >= ISSUE:
-                if clock > now:
-                    now = clock
-                    heappush(ready, (now, rank))
-                    yield
-                operation = operand if what == ISSUE else self.meet(operand, met)
+                if what == ISSUE:
+                    operation = operand
+                else:
+                    if clock > met_at:
+                        met_at = clock
+                        self.put(self.meetings, clock, rank)
+                        yield
+                    operation = self.meet(operand, met)
+                if clock > operation.start or clock == operation.start and rank > operation.last:
+                    operation.start, operation.last = clock, rank
                 operation.missing -= 1
                 if not operation.missing:
-                    operation.start, operation.last = now, rank
-                    matched.append(operation)
+                    if operation.start in matched:
+                        matched[operation.start].append(operation)
+                    else:
+                        self.put(matched, operation.start, operation)
                 continue
             if what >= WAIT:
                 operation = operand if what == WAIT else met.pop(operand)
@@ -120,13 +140,16 @@ class _Simulation:
                 clock = end
         self.ends[rank] = clock
 
-    def settle(self) -> None:
+    def put(self, waiting: dict[float, list], time: float, what: object) -> None:
+        """Notes something for a time."""
+        heappush(self.times, time)
+        waiting.setdefault(time, []).append(what)
+
+    def settle(self, matched: list[Operation]) -> None:
         """Gives what was matched at one moment its place on the links, and lets go on who waits for it."""
         blocked, ranks, links = self.blocked, self.ranks, self.links
-        if len(self.matched) > 1:
-            self.matched.sort(key=Operation.turn)
-        matched = self.matched[:]
-        self.matched.clear()
+        if len(matched) > 1:
+            matched.sort(key=_TURN)
         for operation in matched:
             if operation.kind == "send":
                 links.take_pair(operation)

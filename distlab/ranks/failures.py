@@ -30,7 +30,7 @@ _HINTS = {
 }
 
 _SIGNALS = {
-    "SIGKILL": "killed from outside; if memory was short, the system did it",
+    "SIGKILL": "killed from outside, likely out of memory",
     "SIGSEGV": "a crash in native code",
     "SIGABRT": "native code gave up",
     "SIGBUS": "shared memory ran out",

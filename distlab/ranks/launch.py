@@ -19,10 +19,11 @@ from distlab.ranks.job import Job
 from distlab.ranks.limits import ClockLimit
 from distlab.ranks.listening import Deaf, Listener
 from distlab.ranks.outcome import RankError, Run, describe_interrupt
-from distlab.ranks.output import Screen, Tape
+from distlab.ranks.output import Screen, Tape, name_ranks
 from distlab.ranks.stacks import read_stack
 from distlab.ranks.starting import RANK_ENVIRONMENT, new_ranks
 from distlab.ranks.worker import ON_RANK
+from distlab.recording import Recording
 
 GROUP_LIMIT = 30.0
 _POLL = 0.03
@@ -67,8 +68,12 @@ def run(
     return launch(fn, args, settings, ClockLimit(timeout))
 
 
-def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None) -> Run:
-    """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`."""
+def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None, watch=None) -> Run:
+    """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`.
+
+    ``watch(look)`` is called again and again while they run; ``look()`` returns what each rank has printed so far, and
+    the Recording so far.
+    """
     if ON_RANK in os.environ:
         raise RuntimeError("run() was called on a rank: only the notebook starts ranks. Call the function itself.")
     payload = shipping.pack(fn, args, instead)
@@ -77,7 +82,7 @@ def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, inst
     try:
         with tempfile.TemporaryDirectory(prefix=f"distlab-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
             job = _job(folder, payload, settings, limit.seconds)
-            return _Supervisor(job, limit, quiet).supervise(getattr(fn, "__name__", type(fn).__name__))
+            return _Supervisor(job, limit, quiet, watch).supervise(getattr(fn, "__name__", type(fn).__name__))
     finally:
         _one_at_a_time.release()
 
@@ -102,8 +107,8 @@ def _job(folder: str, payload: shipping.Payload, settings: Settings, seconds: fl
 class _Supervisor:
     """Watches the ranks of one run from start to end."""
 
-    def __init__(self, job: Job, limit, quiet: bool):
-        self._job, self._limit, self._quiet = job, limit, quiet
+    def __init__(self, job: Job, limit, quiet: bool, watch):
+        self._job, self._limit, self._quiet, self._watch = job, limit, quiet, watch
         self._ranks = new_ranks()
         self._connections: dict[int, Connection] = {}
         self._tapes: list[Tape] = []
@@ -125,12 +130,18 @@ class _Supervisor:
             print(describe_interrupt(self._failures, sorted(self._values)))
             raise
         finally:
-            self._ranks.end(wait=len(self._values) < self._job.num_ranks)
-            for connection in self._connections.values():
-                connection.close()
-            output = self._screen.close(show=not self._quiet)
-            self._listener.close()
+            try:
+                self._ranks.end(wait=len(self._values) < self._job.num_ranks)
+            finally:
+                output = self._close()
         return self._conclude(name, reason, finding, output)
+
+    def _close(self) -> list[str]:
+        """Closes all that was open to the ranks, shows what they printed and returns it."""
+        for connection in self._connections.values():
+            connection.close()
+        self._listener.close()
+        return self._screen.close(show=not self._quiet)
 
     def _last_finding(self) -> str:
         """What the events show, all read, and before the ranks are ended: that would look like ranks that raise."""
@@ -163,6 +174,8 @@ class _Supervisor:
         while self._missing and time.monotonic() < give_up:
             self._listen()
             self._listener.listen()
+            if self._watch:
+                self._watch(self._look)
             if finding := self._listener.finding():
                 return finding
             if self._failures:
@@ -171,10 +184,14 @@ class _Supervisor:
                 if self._limit.passed(self._ranks.pids()):
                     return f"not finished after {self._limit.seconds:g} s (timeout={self._limit.seconds:g})"
             elif time.monotonic() - started > GROUP_LIMIT:
-                return f"the process group was not made within {GROUP_LIMIT:g} s"
+                absent = sorted(self._connections.keys() - self._ready)
+                return f"the process group was not made within {GROUP_LIMIT:g} s, for want of {name_ranks(absent)}"
             if not self._quiet:
                 self._screen.tick()
         return ""
+
+    def _look(self) -> tuple[list[str], Recording | None]:
+        return self._screen.texts(), self._listener.recording()
 
     def _listen(self) -> None:
         for connection in wait(list(self._connections.values()), _POLL):

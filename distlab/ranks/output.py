@@ -16,7 +16,7 @@ STREAM_EVERY = 0.25
 
 _NOISE = re.compile(
     r"Unable to resolve hostname|^\[[WEI]\d{3,4} .*(socket|ProcessGroupGloo|TCPStore|NNPACK|HeartbeatMonitor)"
-    r"|^frame #\d+: |^Exception raised from "
+    r"|^frame #\d+: |^Exception raised from |^\[Gloo\] Rank \d+ is connected to "
 )
 
 
@@ -123,17 +123,18 @@ class Screen:
         """Shows what is left, if asked to, and returns each rank's text."""
         for tape in self._tapes:
             tape.finish()
-        texts = self._texts()
+        texts = self.texts()
         if show:
             self._write(self._new_lines(whole_only=False) if self._has_streamed else by_rank(texts))
         return texts
 
-    def _texts(self) -> list[str]:
+    def texts(self) -> list[str]:
+        """What each rank has printed so far."""
         return [without_noise(self._rename(tape.text())) for tape in self._tapes]
 
     def _new_lines(self, whole_only: bool) -> str:
         fresh = []
-        for rank, text in enumerate(self._texts()):
+        for rank, text in enumerate(self.texts()):
             lines = text.splitlines(keepends=True)
             if whole_only and lines and not lines[-1].endswith("\n"):
                 lines.pop()

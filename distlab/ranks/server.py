@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ class Server:
         self._client = client
         self._parent = os.getppid()
         self._ranks: set[int] = set()
+        self._folder = ""
         self._wake, self._wake_end = socket.socketpair()
         for end in (self._wake, self._wake_end):
             end.setblocking(False)
@@ -44,7 +46,7 @@ class Server:
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
-        """Answers requests until the notebook is gone, then leaves no process behind."""
+        """Answers requests until the notebook is gone, then leaves no process behind, nor the files of the last run."""
         self._send(ready=True)
         while os.getppid() == self._parent:
             readable, _, _ = select.select([self._client, self._wake], [], [], _ORPHAN_CHECK)
@@ -54,6 +56,7 @@ class Server:
             if self._client in readable and not self._answer():
                 break
         self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)  # it is gone already, unless the notebook was killed
 
     def _answer(self) -> bool:
         message, descriptors, _, _ = socket.recv_fds(self._client, 65536, _MOST_DESCRIPTORS)
@@ -72,6 +75,7 @@ class Server:
     def _start(self, folder: str, digest: str, descriptors: list[int]) -> None:
         """Forks a rank for each pair of descriptors: where it reports to, and where it prints."""
         job = read_job(folder, digest)
+        self._folder = folder
         worker.take_environment(job)
         if job.payload.module not in ("", *sys.modules):  # once here, instead of on every rank of every run
             importlib.import_module(job.payload.module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.connection as mpc
 import os
+import shutil
 import sys
 import threading
 
@@ -12,14 +13,15 @@ from distlab.ranks.job import read_job
 from distlab.ranks.server import open_text_streams
 
 
-def _end_with(connection) -> None:
-    """Ends this process when the notebook's end of the connection closes."""
+def _end_with(connection, folder: str) -> None:
+    """Ends this process, and removes the run's folder, when the notebook's end of the connection closes."""
     leave = os._exit
 
     def watch():
         try:
             connection.recv()
         except EOFError:
+            shutil.rmtree(folder, ignore_errors=True)
             leave(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -33,7 +35,10 @@ def main() -> None:
     folder, digest, rank, handle = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4])
     connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
     open_text_streams()
-    worker.work(read_job(folder, digest), rank, connection, when_started=lambda: _end_with(connection))
+    try:
+        worker.work(read_job(folder, digest), rank, connection, when_started=lambda: _end_with(connection, folder))
+    finally:  # it returns only if there is nobody to report to
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from distlab.ranks.job import Job
 START_METHOD = "DISTLAB_START_METHOD"
 _SERVER_PATIENCE = 60.0
 _END_PATIENCE = 5.0
+_LAST_PATIENCE = 1.0
 
 
 class StartError(RuntimeError):
@@ -45,6 +46,7 @@ RANK_ENVIRONMENT = {
     "MASTER_ADDR": "127.0.0.1",
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "INFO",  # DDP then names the parameters that got no gradient
     **{name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
     **({"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": ""} if os.name == "nt" else {}),
 }
@@ -85,7 +87,10 @@ class ForkServer:
         """Sends one request, waiting first for a server that is still importing torch."""
         while not self._is_ready:
             self.read(_SERVER_PATIENCE)
-        socket.send_fds(self._socket, [json.dumps(message).encode()], descriptors or [])
+        try:
+            socket.send_fds(self._socket, [json.dumps(message).encode()], descriptors or [])
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._lost() from None
 
     def read(self, patience: float) -> dict:
         """Reads one message, keeping account of exits; {} when none came within ``patience`` seconds."""
@@ -94,8 +99,10 @@ class ForkServer:
             text = self._socket.recv(65536)
         except (TimeoutError, BlockingIOError):
             return {}
+        except ConnectionResetError:
+            raise self._lost() from None
         if not text:
-            raise StartError(f"the process that starts the ranks has ended: {self._last_words()}")
+            raise self._lost()
         message = json.loads(text)
         self._is_ready |= "ready" in message
         if "exited" in message:
@@ -111,13 +118,13 @@ class ForkServer:
                 return message[key]
         raise StartError(f"the process that starts the ranks did not answer within {patience:g} s")
 
-    def _last_words(self) -> str:
-        if self._process.poll() is None:
-            return "it closed its connection"
-        return (
-            self._process.stderr.read().decode(errors="replace").strip()[-2000:]
-            or f"exit code {self._process.returncode}"
-        )
+    def _lost(self) -> StartError:
+        try:
+            code = self._process.wait(_LAST_PATIENCE)  # its connection closes a moment before it is gone
+            words = self._process.stderr.read().decode(errors="replace").strip()[-2000:] or f"exit code {code}"
+        except subprocess.TimeoutExpired:
+            words = "it closed its connection"
+        return StartError(f"the process that starts the ranks has ended: {words}")
 
     def close(self) -> None:
         """Ends the server, which ends all ranks, and waits until it is gone."""

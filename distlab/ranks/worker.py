@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import random
@@ -53,7 +54,8 @@ def work(job: Job, rank: int, connection, when_started=lambda: None) -> None:
         connection.poll(LINGER)
     except BaseException as error:  # whatever the function raised, sys.exit included, is what the parent asks for
         _flush()
-        log.write(Exit("raised", log.now()))
+        with contextlib.suppress(OSError):  # what was raised may be that no more can be written
+            log.write(Exit("raised", log.now()))
         connection.send(("failed", describe(error, job.payload.sources)))
     leave(0)
 
@@ -108,7 +110,7 @@ def _seed(seed: int) -> None:
 def _join_group(job: Job, rank: int) -> None:
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if job.device == "cuda" else "gloo",
-        store=dist.FileStore(job.store, job.num_ranks),
+        store=dist.FileStore(os.fsencode(job.store), job.num_ranks),  # C++ takes no name that isn't UTF-8 as a str
         rank=rank,
         world_size=job.num_ranks,
         timeout=timedelta(seconds=job.group_timeout),
@@ -170,11 +172,13 @@ def _report_os_exit(connection, job: Job):
     leave, rank_pid = os._exit, os.getpid()
 
     def exit_and_say_so(status):
-        if os.getpid() == rank_pid:
-            _flush()
-            frames = _learners_frames(traceback.extract_stack(), job.payload.sources)
-            connection.send(("failed", Failure("raised", "os._exit", str(status), frames)))
-        leave(status)
+        try:
+            if os.getpid() == rank_pid:
+                _flush()
+                frames = _learners_frames(traceback.extract_stack(), job.payload.sources)
+                connection.send(("failed", Failure("raised", "os._exit", str(status), frames)))
+        finally:  # the notebook may be gone
+            leave(status)
 
     os._exit = exit_and_say_so
     return leave
@@ -200,5 +204,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # the learner closed it
+        except Exception:  # the learner closed it, or put something of their own in its place
             pass

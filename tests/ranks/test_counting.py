@@ -22,6 +22,7 @@ WITHOUT = {
     "_compute_linear_combination",
     "_foreach_mm",
     "_grouped_mm",
+    "_scaled_addmm",
     "_scaled_grouped_mm",
     "_trilinear",
     "conv_tbc",

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 
 from distlab import RankError, run
+from distlab.ranks.failures import Failure
+from distlab.ranks.starting import StartError, kept_server
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -118,7 +120,7 @@ def test_ranks_that_returned_are_told_when_the_time_is_up():
 
 
 def test_slow_is_not_stuck():
-    assert run(time.sleep, 2.5, timeout=10).values == [None, None]
+    assert run(time.sleep, 1.2, timeout=10).values == [None, None]
 
 
 def test_a_rank_that_computes_while_another_fails_is_stopped():
@@ -148,6 +150,22 @@ def test_the_original_message_stays_beside_the_hint():
     assert "twice" in error.verdict and "leave out init_process_group" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("ProcessGroupGloo does not support allreduce_coalesced", "gloo serves CPU tensors"),
+        ("SyncBatchNorm layers only work with GPU modules", "on CPU average the statistics yourself"),
+        ("code: -98, name: EADDRINUSE, message: address already in use", "it needs no port"),
+        ("No module named 'helpers'", "a file beside the notebook"),
+        ("Invalid scalar type", "convert first"),
+        ("something else", ""),
+    ],
+)
+def test_what_a_puzzling_message_means_is_said(message, words):
+    assert words in Failure("raised", "RuntimeError", message).hint
+    assert bool(words) == bool(Failure("raised", "RuntimeError", message).hint)
+
+
 def test_an_error_whose_text_cannot_be_made_is_still_reported():
     class Mute(Exception):
         def __str__(self):
@@ -164,10 +182,14 @@ def test_a_run_after_a_failure_is_as_good_as_new():
     assert run(lambda: dist.get_rank(), ranks=3).values == [0, 1, 2]
 
 
-def test_a_lost_server_is_replaced():
-    from distlab.ranks.starting import kept_server
+def test_a_server_that_is_lost_during_a_run_or_after_it_is_replaced():
+    def end_the_server():
+        if dist.get_rank() == 0:
+            os.kill(os.getppid(), 9)
+        time.sleep(30)
 
-    run(dist.barrier)
+    with pytest.raises(StartError, match="the process that starts the ranks has ended: exit code -9"):
+        run(end_the_server)
     os.kill(kept_server.get().pid, 9)
     time.sleep(0.1)
     assert run(lambda: dist.get_rank()).values == [0, 1]

@@ -88,6 +88,11 @@ def test_what_is_not_utf_8_does_not_break_the_cell():
     assert run(lambda: os.write(1, b"\xff\xfe ok\n"), ranks=1).output[0].endswith(" ok\n")
 
 
+def test_the_noise_of_torchs_native_code_is_left_out():
+    noise = "[W1129 10:00:00.1 ProcessGroupGloo.cpp:1] Unable to resolve hostname\nframe #0: c10::Error()\n"
+    assert run(lambda: os.write(2, f"{noise}mine\n".encode()), ranks=1).output == ["mine\n"]
+
+
 def test_ranks_are_named_in_words():
     assert [name_ranks(ranks) for ranks in ([2], [0, 3], [0, 1, 2], [0, 1, 3])] == [
         "rank 2",

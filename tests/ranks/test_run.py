@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab import RankError, run
+from distlab.ranks.arguments import pick_device
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -105,6 +106,18 @@ def test_runs_work_after_a_backward_in_the_notebook():
     assert run(lambda: nn.Linear(512, 512)(torch.randn(512, 512)).sum().backward()).values == [None, None]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_runs_work_after_the_notebook_has_used_its_gpu():
+    torch.ones(1, device="cuda")
+    assert run(lambda: torch.ones(1, device="cuda").item(), ranks=1, device="cuda").values == [1.0]
+
+
+@pytest.mark.parametrize(("gpus", "ranks", "device"), [(0, 2, "cpu"), (1, 1, "cpu"), (2, 2, "cuda"), (2, 3, "cpu")])
+def test_no_two_ranks_share_a_gpu(monkeypatch, gpus, ranks, device):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert pick_device("auto", ranks) == device
+
+
 def test_returned_tensors_leave_their_graph_and_the_storage_they_are_a_view_of():
     def view():
         x = torch.arange(1_000_000.0, requires_grad=True)
@@ -114,6 +127,7 @@ def test_returned_tensors_leave_their_graph_and_the_storage_they_are_a_view_of()
     assert row.tolist() == [0, 2] and not row.requires_grad and row.untyped_storage().nbytes() == 8
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch 2.12 warns where it loads one
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -203,15 +217,26 @@ def test_the_kernel_keeps_its_handlers_environment_and_folder():
     assert state() == before
 
 
-def test_a_run_works_from_another_thread_and_only_one_at_a_time():
+def test_a_run_works_from_another_thread_and_only_one_at_a_time(tmp_path):
+    begun, over = tmp_path / "begun", tmp_path / "over"
+
+    def wait():
+        begun.touch()
+        while not over.exists():
+            time.sleep(0.01)
+        return dist.get_rank()
+
     results = []
-    thread = threading.Thread(target=lambda: results.append(run(time.sleep, 0.6).values))
+    thread = threading.Thread(target=lambda: results.append(run(wait).values))
     thread.start()
-    time.sleep(0.3)
+    until = time.monotonic() + 20
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.01)
     with pytest.raises(RuntimeError, match="one at a time"):
         run(add_ranks)
+    over.touch()
     thread.join()
-    assert results == [[None, None]]
+    assert results == [[0, 1]]
 
 
 def test_a_rank_cannot_start_ranks():

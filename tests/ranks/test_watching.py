@@ -97,12 +97,16 @@ def test_sub_groups_have_members_and_peers_are_ranks_of_the_world():
 
 
 def test_all_forms_of_collectives_are_seen():
+    is_new = hasattr(dist, "all_gather_single")  # from torch 2.13 on
+    into_one = dist.all_gather_single if is_new else dist.all_gather_into_tensor
+    from_one = dist.reduce_scatter_single if is_new else dist.reduce_scatter_tensor
+
     def forms():
         n, r = dist.get_world_size(), dist.get_rank()
         dist.all_gather([torch.zeros(2) for _ in range(n)], torch.ones(2))
-        dist.all_gather_single(torch.zeros(2 * n), torch.ones(2))
+        into_one(torch.zeros(2 * n), torch.ones(2))
         dist.reduce_scatter(torch.zeros(2), [torch.ones(2)] * n)
-        dist.reduce_scatter_single(torch.zeros(2), torch.ones(2 * n))
+        from_one(torch.zeros(2), torch.ones(2 * n))
         dist.all_to_all_single(torch.zeros(n), torch.ones(n))
         dist.gather(torch.ones(2), [torch.zeros(2) for _ in range(n)] if r == 0 else None, dst=0)
         dist.scatter(torch.zeros(2), [torch.zeros(2) for _ in range(n)] if r == 1 else None, src=1)

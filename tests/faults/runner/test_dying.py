@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -161,7 +162,7 @@ def crashes_without_a_fault_handler():
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-@cases.fails("rank 1 died of SIGKILL .killed from outside; if memory was short", rank=1)
+@cases.fails("rank 1 died of SIGKILL .killed from outside, likely out of memory", rank=1)
 def is_killed():
     if on_rank_1():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -177,6 +178,12 @@ def is_asked_to_end():
 def divides_by_zero_in_native_code():
     if on_rank_1():
         os.kill(os.getpid(), signal.SIGFPE)
+
+
+@cases.fails("rank 1 ended with exit code 0 without finishing", rank=1)
+def becomes_another_program():
+    if on_rank_1():
+        os.execv(shutil.which("true"), ["true"])
 
 
 @cases.fails("rank 1 raised KeyboardInterrupt", rank=1)
@@ -209,6 +216,13 @@ def opens_too_many_files():
         print(len(kept))
 
 
+@cases.fails("rank 1 raised OSError: .*File too large", rank=1, line="dist.barrier()")
+def has_no_room_for_files():
+    if on_rank_1():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        dist.barrier()
+
+
 @cases.fails("rank 1 (died|ended|raised)", rank=1)
 def closes_every_file_it_has():
     if on_rank_1():
@@ -220,6 +234,17 @@ def closes_every_file_it_has():
 def closes_its_output_and_prints():
     os.close(1)
     print("hello", flush=True)
+
+
+@cases.fails("rank 1 raised ValueError: unheard", rank=1, line='raise ValueError("unheard")')
+def puts_something_of_its_own_in_place_of_its_output():
+    class Broken:
+        def flush(self):
+            raise RuntimeError("no output")
+
+    sys.stdout, sys.stderr = None, Broken()
+    if on_rank_1():
+        raise ValueError("unheard")
 
 
 @pytest.mark.parametrize("case", cases.each())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 
@@ -173,3 +174,17 @@ def test_a_forgotten_set_epoch_repeats_the_order():
 
     assert all(first == second for first, second in run(orders, False, ranks=2, device="cpu").values)
     assert all(first != second for first, second in run(orders, True, ranks=2, device="cpu").values)
+
+
+def test_gradients_averaged_at_every_micro_batch_show_in_the_recording():
+    def accumulate(waits_for_the_last: bool):
+        model = DistributedDataParallel(nn.Linear(1, 1))
+        for step in range(4):
+            with model.no_sync() if waits_for_the_last and step < 3 else contextlib.nullcontext():
+                model(torch.ones(1, 1)).sum().backward()
+
+    def all_reduces(waits_for_the_last: bool) -> int:
+        recording = run(accumulate, waits_for_the_last, ranks=2, device="cpu").recording
+        return len(recording.messages(0, "all_reduce"))
+
+    assert (all_reduces(True), all_reduces(False)) == (1, 4)
