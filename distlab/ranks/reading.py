@@ -80,9 +80,9 @@ def _at(place: int, size: int, elements: int) -> tuple[int, ...]:
 
 
 def _split(size: int, tensor: torch.Tensor, splits: Sequence[int]) -> tuple[int, ...]:
-    """The elements for each member, of a tensor that is cut along its first axis."""
+    """The elements for each member, of a tensor that is cut along its first axis; sizes may be tensors, too."""
     row = tensor.numel() // max(1, tensor.shape[0]) if tensor.dim() else 1
-    return tuple(n * row for n in splits) if len(splits) else (tensor.numel() // size,) * size
+    return tuple(int(n) * row for n in splits) if len(splits) else (tensor.numel() // size,) * size
 
 
 def _all_reduce(size: int, tensors, *options, **named) -> dict:

@@ -134,6 +134,19 @@ def test_uneven_all_to_all_knows_its_parts():
     assert recorded(uneven).messages(1)[0].parts == (1, 2, 3)
 
 
+def test_sizes_that_are_tensors_are_taken_as_torch_takes_them():
+    def counted():
+        counts = torch.tensor([1, 2])
+        x = torch.arange(3.0)
+        y = torch.empty(2 * (dist.get_rank() + 1))
+        dist.all_to_all_single(y, x, [counts[dist.get_rank()]] * 2, list(counts))
+        return y.tolist()
+
+    watched, unwatched = (run(counted, ranks=2, record=record) for record in (True, False))
+    assert watched.values == unwatched.values == [[0, 0], [1, 2, 1, 2]]
+    assert watched.recording.messages(0)[0].parts == (1, 2)
+
+
 def test_async_work_is_waited_for_where_the_learner_waits():
     def later():
         work = dist.all_reduce(torch.ones(1), async_op=True)

@@ -76,7 +76,7 @@ def check_all_to_all_autograd(learners: Callable, trial: Trial) -> str:
 
 
 _WORDS = {
-    "tensors": ("unmarshallable",),
+    "tensors": ("incompatible function arguments",),
     "contiguous": ("be contiguous", "Tensors must be contiguous"),
     "wrong-sides": (
         "plit sizes",

@@ -67,7 +67,7 @@ def check_dispatch_to_ranks(learners: Callable, trial: Trial) -> str:
 
 
 _WORDS = {
-    "tensors": ("unmarshallable",),
+    "tensors": ("incompatible function arguments",),
     "own-sizes": ("plit sizes", "different sizes in all_to_all", "doesn't match total dim 0 size"),
     "skips": ("without joining", "never joined", "returned without", "without receiving", "without sending"),
 }
