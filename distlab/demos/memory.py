@@ -121,7 +121,9 @@ def _say(board: Board, case: Case, stage: int, held: dict[str, float], totals: l
     named = [f"{kind} {amount(held[kind])}" for kind in KINDS[:3]]
     named.append(f"activations {amount(held['activations'])}" if counts else "activations not counted")
     board.say(f"Stage {stage}, on each GPU: {', '.join(named)}. {_what_fits(case, stage, totals[stage])}")
-    board.say(f"Stages 0 to 3 take {', '.join(map(amount, totals[:-1]))} and {amount(totals[-1])}.")
+    if stage:
+        *before, now = (amount(total) for total in totals[: stage + 1])
+        board.say(f"Stages 0 to {stage} take {', '.join(before)} and {now}.")
     if case.ranks == 1:
         board.say("One GPU has nobody to share with, so all stages are alike.")
     elif counts:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distlab.machine.memory import CARDS, Card
 from distlab.show.board import MARGIN, Board, Rectangle
-from distlab.show.colours import INK, SERIES, WHITE
+from distlab.show.colours import INK, PALE, SERIES, WHITE
 from distlab.show.picture import INCHES
 
 KINDS = ("parameters", "gradients", "optimizer", "activations")
@@ -35,8 +35,12 @@ def amount(size: float) -> str:
 def draw_bars(board: Board, held: Sequence[dict[str, float]], shared: Sequence[str], chosen: int) -> None:
     """Draws a bar a stage from its bytes by kind, with the words of ``shared`` under it, and marks the chosen one.
 
-    The scale follows the longest bar as far as the largest card; what is longer is cut, and its amount written.
+    Later stages have names only, so that a class can guess. The scale follows the longest bar, stage 0's, as far as the
+    largest card; what is longer is cut, and its amount written.
     """
+    for stage in range(chosen + 1, len(held)):
+        board.word(_sides(stage)[2], _FLOOR + 0.22, f"stage {stage}", colour=PALE)
+    held = held[: chosen + 1]
     totals = [sum(kinds.values()) for kinds in held]
     high = next((1.12 * card.bytes for card in CARDS if max(totals) < card.bytes), 1.12 * CARDS[-1].bytes)
     tops = [_y(total, high) for total in totals]
