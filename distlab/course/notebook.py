@@ -76,6 +76,11 @@ class Notebook:
         """The source of each exercise's cell, by the exercise's name, in order."""
         return {cell.exercise: cell.source for cell in self.cells if cell.exercise}
 
+    @cached_property
+    def defining(self) -> list[Cell]:
+        """The cells that later ones, and other labs, need: exercises, and what only defines things."""
+        return [cell for cell in self.cells if cell.is_code and (cell.exercise or _only_defines(cell))]
+
     def solution(self, name: str) -> str:
         """The lines between the markers of one exercise, as they would stand in the learner's cell."""
         return "\n".join(match["body"].rstrip("\n") for match in _REGION.finditer(self.exercises[name]))
@@ -86,9 +91,7 @@ class Notebook:
         When ``forgiving``, a cell that raises leaves its names undefined: a learner's may be half-written.
         """
         namespace: dict[str, object] = {"__name__": "__main__"}
-        for cell in self.cells:
-            if not cell.is_code or not (cell.exercise or _only_defines(cell)):
-                continue
+        for cell in self.defining:
             name = cell.exercise or cell.id
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception if forgiving else ()):
                 _execute(

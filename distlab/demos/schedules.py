@@ -13,11 +13,12 @@ from distlab.show.board import Board
 from distlab.show.colours import SERIES, Look, okabe_ito
 from distlab.show.panel import Panel, choice, slider
 from distlab.show.picture import INCHES
-from distlab.show.wall import HIGHEST, Lane, Work, draw_lanes
+from distlab.show.wall import Lane, Work, draw_lanes, lane_height
 
 SCHEDULES = ("naive", "GPipe", "1F1B", "interleaved, v = 2", "ZB-H1")
 _HEIGHT = 3.9
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.85, 2.0, 0.5, 0.62  # inches around the lanes
+_TOP = 0.5  # inches over the lanes
+_AREA = (0.85, _TOP, INCHES - 2.0, _HEIGHT - 0.62)
 _LOOKS = {
     "F": SERIES[0],
     "B": SERIES[1],
@@ -122,8 +123,7 @@ def draw(schedule: str, stages: int, micro_batches: int, backward: float, latenc
     case = Case(schedule, stages, micro_batches, backward, latency)
     timeline = case.timeline()
     board = Board(f"{schedule}: p = {stages}, m = {micro_batches}: bubble {timeline.bubble:.1%}", _HEIGHT)
-    area = (_LEFT, _TOP, INCHES - _RIGHT, _HEIGHT - _BOTTOM)
-    draw_lanes(board, area, _lanes(timeline), _LOOKS, 0.0, timeline.wall, ("0", f"{timeline.wall:g}"))
+    draw_lanes(board, _AREA, _lanes(timeline), _LOOKS, 0.0, timeline.wall, ("0", f"{timeline.wall:g}"))
     held = case.most_held(timeline)
     _draw_held(board, held, micro_batches)
     letters, bubble = case.formula
@@ -150,7 +150,7 @@ def _lanes(timeline: Timeline) -> list[Lane]:
 
 
 def _draw_held(board: Board, held: list[float], most: int) -> None:
-    lane = min(HIGHEST, (_HEIGHT - _TOP - _BOTTOM) / len(held))
+    lane = lane_height(_AREA, len(held))
     left, room = INCHES - 0.98, 0.62
     board.word(left, _TOP - 0.12, "holds at most", align="left", size=9)
     for stage, number in enumerate(held):

@@ -20,19 +20,13 @@ _LINE_PX, _LINES = 22, 5
 _ROW = {"flex_flow": "row wrap", "margin": "0 0 0 6px"}
 
 
-def slider(label: str, low: float, high: float, value: float, step: float = 1) -> widgets.Widget:
-    """A number to slide, moved by the arrow keys too."""
-    kind = widgets.IntSlider if all(isinstance(number, int) for number in (low, high, value, step)) else _float_slider
-    return kind(
-        value, low, high, step, description=label, tooltip=label, style=_LABEL, layout=_APART | {"width": "300px"}
-    )
+def slider(label: str, low: int, high: int, value: int) -> widgets.IntSlider:
+    """A whole number to slide, moved by the arrow keys too."""
+    width = _APART | {"width": "300px"}
+    return widgets.IntSlider(value, low, high, description=label, tooltip=label, style=_LABEL, layout=width)
 
 
-def _float_slider(value, low, high, step, **settings) -> widgets.FloatSlider:
-    return widgets.FloatSlider(value=value, min=low, max=high, step=step, readout_format=".3g", **settings)
-
-
-def choice(label: str, options: Mapping[str, object] | Sequence, value: object) -> widgets.Widget:
+def choice(label: str, options: Mapping[str, object] | Sequence, value: object) -> widgets.SelectionSlider:
     """One of several, by their names, to slide through with the arrow keys.
 
     A list that drops down would be of no use without a mouse: what is typed there, JupyterLab takes for its own, moves

@@ -10,7 +10,7 @@ from distlab.show.colours import COMMUNICATION, INK, PALE, WHITE, Look, looks_of
 from distlab.show.letters import width_of
 from distlab.show.scene import Scene
 
-HIGHEST = 0.62  # inches of a lane
+_HIGHEST = 0.62  # inches of a lane
 _MOST_LETTERS = 300  # words that a board can hold without becoming slow
 _DARK = okabe_ito["blue"]
 _SIZES = (11, 9)  # points
@@ -49,7 +49,7 @@ def draw_lanes(
     Letters stand in all boxes, smaller ones where they must; where even these have no room, hatches.
     """
     x0, y0, x1, y1 = area
-    height, second = min(HIGHEST, (y1 - y0) / len(lanes)), (x1 - x0) / (end - begin or 1)
+    height, second = lane_height(area, len(lanes)), (x1 - x0) / (end - begin or 1)
     boxes: dict[str, list] = {kind: [] for kind in looks}
     letters: dict[str, list] = {kind: [] for kind in looks}
     bands = []
@@ -79,6 +79,11 @@ def draw_lanes(
         board.word(x, bottom, words, colour=PALE)
     key = {kind: look for kind, look in looks.items() if boxes[kind]}
     board.key(x0, bottom + 0.3, key | ({"on a link": COMMUNICATION} if bands else {}))
+
+
+def lane_height(area: Rectangle, num_lanes: int) -> float:
+    """The inches that each of some lanes has in an area."""
+    return min(_HIGHEST, (area[3] - area[1]) / num_lanes)
 
 
 def _size_that_fits(letters: Mapping[str, Sequence[tuple]]) -> float:

@@ -8,7 +8,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from distlab.course.checks import data_parallel
-from distlab.course.notebook import Notebook, _only_defines
+from distlab.course.notebook import Notebook
 from distlab.course.places import ROOT, lab_file
 
 LEARNERS = 8
@@ -18,7 +18,7 @@ CELL_LIMIT = 600  # seconds: two cores, eight learners, and whatever else this c
 def solved_lab() -> nbformat.NotebookNode:
     """Lab 02 as somebody hands it in, with what its checks need and no experiments."""
     path = lab_file("solutions", "data_parallel")
-    wanted = {cell.id for cell in Notebook(path).cells if cell.is_code and (cell.exercise or _only_defines(cell))}
+    wanted = {cell.id for cell in Notebook(path).defining}
     node = nbformat.read(path, as_version=4)
     node.cells = [cell for cell in node.cells if cell.id in wanted or cell.source.startswith("check(")]
     return node
