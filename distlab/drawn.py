@@ -27,7 +27,8 @@ class DrawnRun(Run):
         """What each rank did when: as modelled on ``machine``, or as "measured" on this computer.
 
         ``during`` is a span's name: from its first begin to its last end on any rank. ``dtype`` ("bfloat16") sends
-        messages as if their elements were of that type.
+        messages as if their elements were of that type. ``.save("step.json")`` writes the timeline as a trace for
+        ui.perfetto.dev and chrome://tracing, ``.save("step.png")`` as an image.
         """
         return _show().timeline(self._recorded(), machine, during, dtype)
 

@@ -26,6 +26,7 @@ _RELEASED = (
     "constraints.txt",
     "environment.yml",
     "Makefile",
+    "install_torch.py",
 )
 _NOT_RELEASED = ("__pycache__", ".ipynb_checkpoints", DEMOS.name)  # demos show the solutions' code
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"

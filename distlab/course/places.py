@@ -16,6 +16,26 @@ def lab_file(folder: str, name: str) -> Path | None:
     return found[0] if found else None
 
 
-def progress_file() -> Path:
-    """Where passed checks are kept: in the ignored folder .distlab of the course, or in DISTLAB_HOME."""
-    return Path(os.environ.get("DISTLAB_HOME", ROOT / ".distlab")) / "progress.json"
+def progress_folders() -> list[Path]:
+    """Where passed checks may be kept, the best place first.
+
+    That is DISTLAB_HOME, or the ignored folder .distlab of the course; then .distlab in the learner's home.
+    """
+    best, home = os.environ.get("DISTLAB_HOME") or ROOT / ".distlab", os.path.expanduser("~")
+    return [Path(best), *([Path(home, ".distlab")] if os.path.isdir(home) else [])]
+
+
+def progress_file() -> Path | None:
+    """Where passed checks are kept: in the first of those folders that can be written, None if none can."""
+    files = (folder / "progress.json" for folder in progress_folders())
+    return next((file for file in files if _can_be_written(file)), None)
+
+
+def _can_be_written(file: Path) -> bool:
+    """Whether a file can be read, if it is there, and its folder written; makes the folder."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    is_readable = not os.path.lexists(file) or os.path.isfile(file) and os.access(file, os.R_OK)
+    return os.access(file.parent, os.W_OK | os.X_OK) and is_readable

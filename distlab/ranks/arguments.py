@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 
 import torch
+
+from distlab.ranks.starting import can_fork
 
 MOST_RANKS = 64
 _RANK_NAMES = {"rank", "r", "my_rank", "local_rank", "rank_id"}
 
 
-def check(fn, args: tuple, *, ranks, device, timeout, seed, record) -> None:
+def check(fn, args: tuple, *, ranks, device, timeout, seed, record, start="auto") -> None:
     """Raises TypeError or ValueError if an argument of run() is wrong."""
     _check_function(fn, args)
     _check_whole("ranks", ranks, 1, MOST_RANKS)
@@ -24,6 +27,10 @@ def check(fn, args: tuple, *, ranks, device, timeout, seed, record) -> None:
         raise ValueError(f'record must be True, "messages" or False, not {record!r}')
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f'device must be "auto", "cpu" or "cuda", not {device!r}')
+    if start not in ("auto", "fork", "spawn"):
+        raise ValueError(f'start must be "auto", "fork" or "spawn", not {start!r}')
+    if start == "fork" and not can_fork():
+        raise ValueError(f'start="fork" works on Linux only, and this is {sys.platform}: use start="spawn"')
     if device == "cuda" and torch.cuda.device_count() < ranks:
         expected = f"expected at least {ranks}, found {torch.cuda.device_count()}"
         raise ValueError(f'device="cuda" gives each rank a GPU: {expected}. Use device="cpu", or fewer ranks.')

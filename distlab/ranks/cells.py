@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIBRARIES = (
-    *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
-    str(Path(__file__).resolve().parents[1]),
-)
+_INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib", "stdlib", "platstdlib"))
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARIES = (*_INSTALLED, _OWN)
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,20 @@ def install(sources: dict[str, Source]) -> None:
 def is_learners(filename: str, sources: dict[str, Source]) -> bool:
     """Whether a file is the learner's own: shipped from the notebook, or outside every library."""
     return filename in sources or not (filename.startswith(("<", *_LIBRARIES)))
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is one of distlab's."""
+    return filename.startswith(_OWN)
+
+
+def library_frame(filename: str, line: int, function: str) -> Frame:
+    """Describes one place in a library, by the file's name inside it; a bare ``raise`` comes with its condition."""
+    before, code = (linecache.getline(filename, number).strip() for number in (line - 1, line))
+    folder = next((folder for folder in _INSTALLED if filename.startswith(folder)), "")
+    name = filename.removeprefix(folder).lstrip(os.sep) if folder else filename
+    condition = f"{before} " if code.startswith("raise ") and re.match(r"(if|elif) .*:$", before) else ""
+    return Frame(f"{name}, line {line}", function, condition + code)
 
 
 def frame(filename: str, line: int, function: str, sources: dict[str, Source]) -> Frame:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 from distlab.ranks.cells import Frame
+from distlab.ranks.hints import hint_for
 from distlab.ranks.output import name_ranks
 
 _VICTIM = re.compile(
@@ -15,19 +16,7 @@ _VICTIM = re.compile(
     r"|Timed out waiting|monitoredBarrier|Socket closed|NCCL communicator was aborted"
 )
 
-_HINTS = {
-    r"initialize the default process group twice": "run() has already made the process group: leave out "
-    "init_process_group.",
-    r"Expected to have finished reduction": "a parameter got no gradient in the step *before* this one; DDP "
-    "notices one step late. Use every parameter in the loss, or pass find_unused_parameters=True.",
-    r"SyncBatchNorm layers only work with": "SyncBatchNorm needs GPUs; on CPU average the statistics yourself.",
-    r"needs a non-CPU accelerator": "this class refuses CPU tensors; torch.distributed.fsdp.fully_shard takes them.",
-    r"does not support|No backend type associated": "the backend has no such operation for these tensors; gloo "
-    "serves CPU tensors, NCCL serves CUDA tensors.",
-    r"address already in use": "let run() make the process group; it needs no port.",
-    r"Invalid scalar type|unsupported dtype": "gloo sends floating-point and integer tensors; convert first.",
-    r"No module named": "the ranks import it from disk: it must be a file beside the notebook or an installed package.",
-}
+_BACKENDS = re.compile(r"ProcessGroup(Gloo|NCCL)|gloo/")
 
 _SIGNALS = {
     "SIGKILL": "killed from outside, likely out of memory",
@@ -46,7 +35,8 @@ class Failure:
     ``kind`` is "raised" (an exception, sys.exit or os._exit: ``type`` and ``message`` say which), "died" (the process
     ended without a word), "called" (an operation that does not fit the others') or "stopped" (it stood at ``frames``
     when the run was ended). ``frames`` are the learner's lines, innermost last; ``function`` is where it stood inside
-    them, a torch.distributed operation for instance.
+    them, a torch.distributed operation for instance. ``raised_at`` is a library's line that raised without a message;
+    ``functions`` are the texts of the learner's functions that were running, for the hint.
     """
 
     kind: str
@@ -55,12 +45,19 @@ class Failure:
     frames: tuple[Frame, ...] = ()
     function: str = ""
     traceback: str = ""
+    raised_at: Frame | None = None
+    functions: tuple[str, ...] = ()
     when: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def is_victim(self) -> bool:
         """Whether it failed only because another rank went away or the run was ended."""
         return self.kind == "stopped" or (self.kind == "raised" and bool(_VICTIM.search(self.message)))
+
+    @property
+    def is_backends(self) -> bool:
+        """Whether it is the backend that raised, which sees one rank's arguments and says little of them."""
+        return self.kind == "raised" and bool(_BACKENDS.search(self.message))
 
     @property
     def place(self) -> str:
@@ -70,7 +67,7 @@ class Failure:
     @property
     def hint(self) -> str:
         """What a message known to puzzle people means, or nothing."""
-        return next((hint for pattern, hint in _HINTS.items() if re.search(pattern, self.message)), "")
+        return hint_for(self)
 
     def __str__(self) -> str:
         return f"{_what_happened(self)}{self.place}"
@@ -95,6 +92,8 @@ def _what_happened(failure: Failure) -> str:
         return f"called sys.exit({failure.message}) and so left without finishing"
     if failure.type == "os._exit":
         return f"called os._exit({failure.message}) and so left without finishing"
+    if not failure.message and failure.raised_at:
+        return f"raised {failure.type} ({failure.raised_at.place}: {failure.raised_at.code})"
     return f"raised {failure.type}: {failure.message}".rstrip(": ")
 
 
@@ -149,6 +148,7 @@ def report(failures: dict[int, Failure], first: int) -> str:
     cause = failures[first]
     lines = [f"rank {first}:" if cause.kind == "raised" else f"rank {first} {_what_happened(cause)}:"]
     lines += [f"  {frame}" for frame in cause.frames[-12:]]
+    lines += [f"  {cause.raised_at}"] if cause.raised_at else []
     if cause.kind == "raised" and not cause.is_victim and cause.type != "os._exit":
         lines.append(f"  {cause.type}: {cause.message}".rstrip(": "))
     if cause.hint:

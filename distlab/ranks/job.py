@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pickle
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from distlab.ranks.interrupts import put_off
 from distlab.ranks.shipping import Payload
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run, as every rank reads it; ``folder`` also holds the rendezvous file and the stacks."""
+    """One run, as every rank reads it; ``folder`` also holds the rendezvous file and the stacks.
+
+    ``name`` is the function's, ``inherited`` what the notebook has set for its process, ``own_hash_seeds`` whether each
+    rank is a Python with a hash seed of its own.
+    """
 
     folder: str
+    name: str
     num_ranks: int
     device: str
     seed: int
@@ -24,6 +33,8 @@ class Job:
     path: list[str]
     environment: dict[str, str]
     record: bool | str
+    inherited: dict
+    own_hash_seeds: bool
     started: float
     payload: Payload
 
@@ -41,6 +52,10 @@ class Job:
         """The file by which the ranks find each other."""
         return str(Path(self.folder) / "store")
 
+    def hash_seed(self, rank: int) -> str:
+        """The PYTHONHASHSEED with which the Python of a rank starts."""
+        return str(rank + 1) if self.own_hash_seeds else "0"
+
     def log_file(self, rank: int) -> str:
         """The file into which a rank writes what happens on it."""
         return str(Path(self.folder) / f"log-{rank}")
@@ -48,6 +63,16 @@ class Job:
     def stack_file(self, rank: int) -> str:
         """The file into which a rank writes where it stands when asked by a signal."""
         return str(Path(self.folder) / f"stack-{rank}")
+
+
+@contextlib.contextmanager
+def run_folder() -> Iterator[str]:
+    """A private folder for one run, which goes with all that is in it, even if an interrupt comes as it is made."""
+    with contextlib.ExitStack() as stack:
+        with put_off():
+            folder = tempfile.TemporaryDirectory(prefix=f"distlab-{os.getpid()}-", ignore_cleanup_errors=True)
+            path = stack.enter_context(folder)
+        yield path
 
 
 def read_job(folder: str, digest: str) -> Job:

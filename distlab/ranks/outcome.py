@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 
 from distlab.ranks.failures import Failure, report
 from distlab.ranks.output import name_ranks
+from distlab.ranks.shipping import unpack_value
 from distlab.recording import Recording
 
 _VALUE_WIDTH = 100
+NONE_HAD_BEGUN = (
+    "Interrupted before the function began on any rank: they were still being started (a notebook's first run waits "
+    "for torch to be imported)."
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,17 @@ class Run:
 def _short(value) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 2]} …"
+
+
+def rebuilt(packed: dict[int, bytes]) -> tuple[list, dict[int, Failure]]:
+    """What the ranks returned, by rank, and for each rank whose value can't be rebuilt here why not."""
+    values, failures = [], {}
+    for rank in sorted(packed):
+        try:
+            values.append(unpack_value(packed[rank]))
+        except TypeError as error:
+            failures[rank] = Failure("raised", "TypeError", str(error))
+    return values, failures
 
 
 class RankError(RuntimeError):

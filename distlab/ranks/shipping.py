@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import marshal
 import pickle
@@ -13,11 +12,17 @@ from dataclasses import dataclass
 import cloudpickle
 import torch
 
+from distlab.ranks import naming
+from distlab.ranks.captures import captured
 from distlab.ranks.cells import Source, snapshot
+from distlab.ranks.reasons import reason_of, with_article
 
 PAYLOAD_LIMIT = 500_000_000
 VALUE_LIMIT = 200_000_000
 _OWN = __name__.partition(".")[0] + "."
+_DEPTH = 5
+_ADVICE = "return tensors, numbers, text, or lists and dicts of them (of a model, its state_dict())"
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.RawIOBase)
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Payload:
 
 class TooLarge(ValueError):
     """Something is too large to copy to every rank, or back from one."""
+
+
+class _NoCopy(Exception):
+    """Something does not pickle; the message says why."""
 
 
 def _itself(obj):
@@ -58,6 +67,8 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, types.CodeType):
             self.filenames.add(obj.co_filename)
             return marshal.loads, (marshal.dumps(obj),)
+        if name := naming.name_of(obj):
+            return naming.find, name
         return super().reducer_override(obj)
 
 
@@ -65,6 +76,8 @@ class _ValuePickler(_Pickler):
     """Pickles what a rank returns: tensors leave their graph, their device and the storage they are a view of."""
 
     def reducer_override(self, obj):
+        if isinstance(obj, _FILES):  # cloudpickle would make a text of some
+            raise TypeError("an open file belongs to its process")
         if isinstance(obj, torch.Tensor) and type(obj) is not torch.nn.Parameter:
             local = obj.to_local() if hasattr(obj, "to_local") else obj
             if local.layout is torch.strided and local.nbytes > self.limit:  # no copy of it is made for nothing
@@ -81,7 +94,12 @@ def _dumps(obj, pickler_class, limit: int, **options) -> tuple[bytes, set[str]]:
     file = io.BytesIO()
     pickler = pickler_class(file, **options)
     pickler.limit = limit
-    pickler.dump(obj)
+    try:
+        pickler.dump(obj)
+    except (TooLarge, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # what is copied may have a __reduce__ of its own, and that may raise anything
+        raise _NoCopy(reason_of(error)) from None
     if file.tell() > limit:
         raise _too_large(file.tell(), limit)
     return file.getvalue(), pickler.filenames
@@ -100,37 +118,40 @@ def pack(fn, args: tuple, instead: Mapping[int, object] | None = None) -> Payloa
     try:
         data, filenames = _dumps((fn, args), _Pickler, PAYLOAD_LIMIT, instead=instead)
     except TooLarge as error:
-        raise TooLarge(f"the ranks can't be given copies: {error}{_blame(fn, args)}") from None
-    except (TypeError, pickle.PicklingError, AttributeError, RecursionError) as error:
-        reason = f"the ranks can't be given a copy: {error}{_blame(fn, args)}"
-        raise TypeError(reason) from error
+        raise TooLarge(f"the ranks can't be given copies: {error}{_largest(_named(fn, args))}") from None
+    except _NoCopy as error:
+        broken = " and ".join(_broken(_named(fn, args), set())) or "something that the function uses"
+        blame = f"It is {broken} that can't be copied; make it inside the function instead"
+        raise TypeError(f"the ranks can't be given a copy: {error}. {blame}") from None
     module = getattr(fn, "__module__", None) or ""
     return Payload(data, snapshot(filenames), module if module.startswith(_OWN) else "")
 
 
-def _blame(fn, args: tuple) -> str:
-    """Names the argument or notebook variable that does not pickle, or else the largest."""
-    named = {f"argument {i + 1}": arg for i, arg in enumerate(args)} | _captured(fn)
-    sizes = {name: _size(value) for name, value in named.items()}
-    broken = [name for name, size in sizes.items() if size is None]
-    if broken:
-        return f". It is {' and '.join(broken)} that can't be copied; make it inside the function instead"
+def _named(fn, args: tuple) -> dict[str, object]:
+    return {f"argument {i + 1}": arg for i, arg in enumerate(args)} | captured(fn)
+
+
+def _largest(named: dict[str, object]) -> str:
+    sizes = {name: _size(value) or 0 for name, value in named.items()}
     large = max(sizes, key=sizes.get, default=None)
     return f". The largest part is {large}, {sizes[large] / 1e6:,.0f} MB; make it inside the function" if large else ""
 
 
-def _captured(fn) -> dict[str, object]:
-    """The notebook variables that a function uses, by name."""
-    if not isinstance(fn, types.FunctionType):
-        return {}
-    used = inspect.getclosurevars(fn)
-    return {f"`{name}`": value for name, value in {**used.globals, **used.nonlocals}.items()}
+def _broken(named: dict[str, object], seen: set[int]) -> list[str]:
+    """Names what does not pickle; where that is a function, what of the things that it uses."""
+    found = []
+    for name, value in named.items():
+        if id(value) not in seen and _size(value) is None:
+            seen.add(id(value))
+            within = _broken(captured(value), seen) if isinstance(value, types.FunctionType) else []
+            found += [f"{part}, which {name} uses," for part in within] or [name]
+    return found
 
 
 def _size(value) -> int | None:
     try:
         return len(_dumps(value, _Pickler, 10**12)[0])
-    except (TypeError, pickle.PicklingError, AttributeError, RecursionError):
+    except _NoCopy:
         return None
 
 
@@ -142,16 +163,36 @@ def unpack(data: bytes):
 def pack_value(value) -> bytes:
     """Pickles what a rank returns; raises TypeError or TooLarge saying what to return instead."""
     try:
-        return _dumps(value, _ValuePickler, VALUE_LIMIT)[0]
+        return pickle.dumps(type(value).__name__) + _dumps(value, _ValuePickler, VALUE_LIMIT)[0]
     except TooLarge as error:
         raise TooLarge(f"it returned {error}; return a part, or a number made from it") from None
-    except (TypeError, pickle.PicklingError, AttributeError, RecursionError, RuntimeError) as error:
+    except _NoCopy as error:
+        part = _uncopyable_part(value)
         raise TypeError(
-            f"it returned a {type(value).__name__} that can't leave its process ({error}); "
-            "return tensors, numbers, text, or lists and dicts of them"
-        ) from error
+            f"it returned {with_article(type(value).__name__)} that can't leave its process ({part}{error}); {_ADVICE}"
+        ) from None
+
+
+def _uncopyable_part(value, path: str = "") -> str:
+    """Where in lists and dicts the thing stands that does not pickle: "["loss"] is a generator: ", or nothing."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, item in items if path.count("[") < _DEPTH else ():
+        try:
+            _dumps(item, _ValuePickler, VALUE_LIMIT)
+        except _NoCopy:
+            return _uncopyable_part(item, f"{path}[{key!r}]")
+    return f"{path} is {with_article(type(value).__name__)}: " if path else ""
 
 
 def unpack_value(data: bytes):
-    """Restores what :func:`pack_value` made."""
-    return pickle.loads(data)
+    """Restores what :func:`pack_value` made; raises TypeError saying what to return instead if it can't be rebuilt."""
+    file = io.BytesIO(data)
+    kind = pickle.load(file)
+    try:
+        return pickle.load(file)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it is rebuilt by code of its class, which may raise anything
+        raise TypeError(
+            f"it returned {with_article(kind)} that can't be rebuilt in the notebook ({reason_of(error)}); {_ADVICE}"
+        ) from None

@@ -10,12 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from distlab.ranks.environment import native_environment
+from distlab.ranks.interrupts import put_off
 from distlab.ranks.job import Job
+from distlab.ranks.spawning import SpawnedRanks
 
 START_METHOD = "DISTLAB_START_METHOD"
 _SERVER_PATIENCE = 60.0
@@ -29,27 +30,15 @@ class StartError(RuntimeError):
 
 def start_method() -> str:
     """How ranks start here: "fork" on Linux, "spawn" elsewhere, or as the variable DISTLAB_START_METHOD says."""
-    method = os.environ.get(START_METHOD) or ("fork" if sys.platform.startswith("linux") else "spawn")
+    method = os.environ.get(START_METHOD) or ("fork" if can_fork() else "spawn")
     if method not in ("fork", "spawn"):
         raise ValueError(f'{START_METHOD} must be "fork" or "spawn", not {method!r}')
     return method
 
 
-def native_environment() -> dict[str, str]:
-    """The environment in which a Python that becomes a rank imports torch: quiet, one thread, on loopback only."""
-    libraries = [str(Path(__file__).resolve().parents[2]), *(sysconfig.get_paths()[k] for k in ("purelib", "platlib"))]
-    return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(libraries)}
-
-
-RANK_ENVIRONMENT = {
-    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
-    "MASTER_ADDR": "127.0.0.1",
-    "PYTHONHASHSEED": "0",
-    "PYTHONUTF8": "1",
-    "TORCH_DISTRIBUTED_DEBUG": "INFO",  # DDP then names the parameters that got no gradient
-    **{name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
-    **({"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": ""} if os.name == "nt" else {}),
-}
+def can_fork() -> bool:
+    """Whether ranks can be forked here: on Linux only, since the fork server asks Linux to end them with it."""
+    return sys.platform.startswith("linux")
 
 
 def _above_standard(connection: socket.socket) -> socket.socket:
@@ -76,7 +65,7 @@ class ForkServer:
         theirs.close()
         self.owner, self.pid = os.getpid(), self._process.pid
         self.exits: dict[int, int] = {}
-        self._is_ready = False
+        self.is_ready = False
 
     @property
     def is_usable(self) -> bool:
@@ -85,8 +74,8 @@ class ForkServer:
 
     def request(self, descriptors: list[int] | None = None, **message) -> None:
         """Sends one request, waiting first for a server that is still importing torch."""
-        while not self._is_ready:
-            self.read(_SERVER_PATIENCE)
+        if not self.is_ready:
+            self.read_until("ready", _SERVER_PATIENCE)
         try:
             socket.send_fds(self._socket, [json.dumps(message).encode()], descriptors or [])
         except (BrokenPipeError, ConnectionResetError):
@@ -104,7 +93,7 @@ class ForkServer:
         if not text:
             raise self._lost()
         message = json.loads(text)
-        self._is_ready |= "ready" in message
+        self.is_ready |= "ready" in message
         if "exited" in message:
             self.exits[message["exited"]] = message["status"]
         return message
@@ -129,6 +118,8 @@ class ForkServer:
     def close(self) -> None:
         """Ends the server, which ends all ranks, and waits until it is gone."""
         self._socket.close()
+        if not self.is_ready:
+            self._process.kill()  # it has no ranks yet, and would go on until torch is imported
         try:
             self._process.wait(_END_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -147,7 +138,8 @@ class _KeptServer:
         """Returns a usable server, starting one if need be."""
         if self._server is None or not self._server.is_usable:
             self.discard()
-            self._server = ForkServer()
+            with put_off():
+                self._server = ForkServer()
         return self._server
 
     def discard(self) -> None:
@@ -179,6 +171,15 @@ class ForkedRanks:
         """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
         reports = [multiprocessing.Pipe() for _ in range(job.num_ranks)]
         outputs = [os.pipe() for _ in range(job.num_ranks)]
+        try:
+            self._request_start(job, reports, outputs)
+        except BaseException:  # an interrupt too
+            for output, _ in outputs:
+                os.close(output)
+            raise
+        return [(ours, output) for (ours, _), (output, _) in zip(reports, outputs, strict=True)]
+
+    def _request_start(self, job: Job, reports: list, outputs: list) -> None:
         theirs = [fd for (_, end), (_, output) in zip(reports, outputs, strict=True) for fd in (end.fileno(), output)]
         try:
             self._server.request(theirs, do="start", folder=job.folder, digest=job.write())
@@ -188,7 +189,6 @@ class ForkedRanks:
             for _, output in outputs:
                 os.close(output)
         self._pids = dict(enumerate(self._server.read_until("started", _END_PATIENCE)))
-        return [(ours, output) for (ours, _), (output, _) in zip(reports, outputs, strict=True)]
 
     def exit_statuses(self) -> dict[int, int]:
         """The exit codes of the ranks that have ended, negative for a signal."""
@@ -206,6 +206,8 @@ class ForkedRanks:
 
     def end(self, wait: bool) -> None:
         """Ends the ranks and all that they started, and waits for it if asked; the server too, if it does not obey."""
+        if not self._server.is_ready:
+            return  # it has been asked for nothing yet, and goes on to import torch for the next run
         try:
             self._server.request(do="end")
             if wait:
@@ -215,67 +217,6 @@ class ForkedRanks:
             raise
 
 
-class SpawnedRanks:
-    """The ranks of one run, each a fresh Python."""
-
-    def __init__(self):
-        self._processes: dict[int, subprocess.Popen] = {}
-
-    def start(self, job: Job) -> list[tuple[Connection, int]]:
-        """Starts the ranks; returns for each the connection it reports to and the descriptor of what it prints."""
-        digest = job.write()
-        return [self._start(job.folder, digest, rank) for rank in range(job.num_ranks)]
-
-    def _start(self, folder: str, digest: str, rank: int) -> tuple[Connection, int]:
-        ours, theirs = multiprocessing.Pipe()
-        handle = theirs.fileno()
-        if os.name == "nt":
-            os.set_handle_inheritable(handle, True)
-            options = {"close_fds": False}
-        else:
-            options = {"pass_fds": [handle], "start_new_session": True}
-        self._processes[rank] = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distlab.ranks.spawned", folder, digest, str(rank), str(handle)],
-            env=native_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **options,
-        )
-        theirs.close()
-        return ours, os.dup(self._processes[rank].stdout.fileno())
-
-    def exit_statuses(self) -> dict[int, int]:
-        """The exit codes of the ranks that have ended, negative for a signal."""
-        codes = {rank: process.poll() for rank, process in self._processes.items()}
-        return {rank: code for rank, code in codes.items() if code is not None}
-
-    def pids(self) -> list[int]:
-        """The process ids of the ranks."""
-        return [process.pid for process in self._processes.values()]
-
-    def ask_for_stack(self, rank: int) -> None:
-        """Has a rank write where it stands to its stack file, where the system has such a signal."""
-        if hasattr(signal, "SIGUSR1"):
-            self._processes[rank].send_signal(signal.SIGUSR1)
-
-    def end(self, wait: bool) -> None:
-        """Ends the ranks and what runs in their sessions."""
-        for process in self._processes.values():
-            if os.name == "posix":
-                _kill_session(process.pid)
-            process.kill()
-            process.wait(_END_PATIENCE)
-            process.stdout.close()
-
-
-def _kill_session(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # nothing of it is left
-
-
-def new_ranks() -> ForkedRanks | SpawnedRanks:
-    """Prepares the ranks of one run by this system's start method."""
-    return ForkedRanks() if start_method() == "fork" else SpawnedRanks()
+def new_ranks(start: str = "auto") -> ForkedRanks | SpawnedRanks:
+    """Prepares the ranks of one run: "fork", "spawn", or "auto", by this system's start method."""
+    return ForkedRanks() if (start_method() if start == "auto" else start) == "fork" else SpawnedRanks()

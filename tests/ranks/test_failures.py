@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -164,6 +166,42 @@ def test_the_original_message_stays_beside_the_hint():
 def test_what_a_puzzling_message_means_is_said(message, words):
     assert words in Failure("raised", "RuntimeError", message).hint
     assert bool(words) == bool(Failure("raised", "RuntimeError", message).hint)
+
+
+def waits_for_its_work():
+    dist.all_reduce(torch.ones(1), async_op=True).wait()
+
+
+def sends_to_rank_2():
+    dist.send(torch.ones(1), 2)
+
+
+def waits_for_its_request():
+    dist.irecv(torch.ones(1), 2).wait()
+
+
+def averages_with_ddp():
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    model(torch.ones(1, 1)).sum().backward()
+
+
+def meets():
+    dist.monitored_barrier()
+
+
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("wait", [waits_for_its_work, sends_to_rank_2, waits_for_its_request, averages_with_ddp, meets])
+def test_where_a_victim_stood_is_never_a_function_of_distlabs(wait, record):
+    def fail_or_wait():
+        if dist.get_rank() == 2:
+            raise_value_error()
+        wait()
+
+    own = {name for path in Path("distlab/ranks").glob("*.py") for name in re.findall(r"def (\w+)\(", path.read_text())}
+    error = lost(fail_or_wait, record=record)
+    assert error.rank == 2
+    named = {error.failures[rank].function for rank in error.failures}
+    assert named & own <= {"wait", *dir(dist)}, named
 
 
 def test_an_error_whose_text_cannot_be_made_is_still_reported():

@@ -18,8 +18,10 @@ from jupyter_client.manager import KernelManager
 IMPORTS = """
 import os, pathlib, signal, subprocess, time, warnings
 import torch, torch.distributed as dist
-from distlab import run
+from distlab import check, run
+from distlab.ranks.starting import kept_server
 """
+SLOW = 300  # seconds that a machine which is busy with other things may take for what takes two
 
 
 class Kernel:
@@ -34,9 +36,9 @@ class Kernel:
 
     def begin(self) -> None:
         """Waits for a kernel that has just been started, and imports what cells use."""
-        self.client.wait_for_ready(60)
+        self.client.wait_for_ready(SLOW)
         self.cells = 0
-        self.do(IMPORTS)
+        self.do(IMPORTS, SLOW)
 
     @property
     def pid(self) -> int:
@@ -46,7 +48,7 @@ class Kernel:
         self.cells += 1
         return self.client.execute(cell)
 
-    def finish(self, request: str, seconds: float = 30) -> str:
+    def finish(self, request: str, seconds: float = 60) -> str:
         """Waits for a cell; returns what it printed or raised, as text."""
         text = ""
         deadline = time.monotonic() + seconds
@@ -60,7 +62,7 @@ class Kernel:
                 return text
         raise TimeoutError(f"the cell did not end within {seconds} s: {text}")
 
-    def do(self, cell: str, seconds: float = 30) -> str:
+    def do(self, cell: str, seconds: float = 60) -> str:
         return self.finish(self.start(cell), seconds)
 
     def descendants(self) -> list[psutil.Process]:
@@ -94,10 +96,10 @@ def nothing_is_left(kernel):
     """Fails a test after which the kernel has more than its fork server, or a temporary folder."""
     yield
     assert _until(lambda: len(kernel.descendants()) <= 1), kernel.descendants()
-    assert kernel.folders() == []
+    assert _until(lambda: kernel.folders() == []), kernel.folders()
 
 
-def _until(condition, seconds: float = 20) -> bool:
+def _until(condition, seconds: float = 60) -> bool:
     """Waits for a condition; returns whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -169,9 +171,11 @@ def test_an_interrupt_brings_the_cell_back_and_says_where_every_rank_stood(kerne
     kernel.manager.interrupt_kernel()
     text = kernel.finish(request)
     assert time.monotonic() - started < 3
-    assert "KeyboardInterrupt" in text
-    assert f"rank 0 is still busy at cell In[{kernel.cells}], line 4:  time.sleep(30)" in text
-    assert f"rank 1 waits in barrier #1 at cell In[{kernel.cells}], line 5:  dist.barrier()" in text
+    assert text.splitlines() == [
+        "Interrupted. When you stopped it:",
+        f"rank 0 is still busy at cell In[{kernel.cells}], line 4:  time.sleep(30)",
+        f"rank 1 waits in barrier #1 at cell In[{kernel.cells}], line 5:  dist.barrier()",
+    ]
     assert _ended(ranks, 1)
     assert kernel.do(f"print(before == {state})") == "True\n"
     assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
@@ -188,9 +192,86 @@ def test_two_interrupts_in_a_deadlock_that_nobody_watches(kernel, tmp_path):
     started = time.monotonic()
     kernel.manager.interrupt_kernel()
     kernel.manager.interrupt_kernel()
-    assert "KeyboardInterrupt" in kernel.finish(request)
+    text = kernel.finish(request)
     assert time.monotonic() - started < 3
+    assert text.startswith("Interrupted. When you stopped it:\nrank") and "launch.py" not in text
     assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
+
+
+def test_many_interrupts_one_after_another(kernel, tmp_path):
+    request = _started(kernel, tmp_path, sleeping(tmp_path))
+    for _ in range(20):
+        kernel.manager.interrupt_kernel()
+        time.sleep(0.01)
+    text = kernel.finish(request)
+    # What comes after the clean-up meets the notebook instead of the run, and the notebook says so in its own words.
+    assert ("Interrupted. When you stopped it:\n" in text or "KeyboardInterrupt" in text) and "launch.py" not in text
+    assert "[0, 1]" in kernel.do("print(run(lambda: dist.get_rank()).values)")
+
+
+def test_an_interrupt_that_the_cell_handles_holds_the_text(kernel, tmp_path):
+    cell = sleeping(tmp_path).rpartition("\n")
+    handled = f"try:\n    {cell[2]}\nexcept KeyboardInterrupt as stopped:\n    print('handled:', stopped)"
+    request = _started(kernel, tmp_path, cell[0] + "\n" + handled)
+    kernel.manager.interrupt_kernel()
+    assert kernel.finish(request).startswith("handled: Interrupted. When you stopped it:\nrank 0")
+
+
+def test_an_interrupt_while_the_first_run_still_starts(kernel):
+    request = kernel.start(
+        "kept_server.discard()\nserver = kept_server.get()\nos.kill(server.pid, signal.SIGSTOP)  # imports for ever\n"
+        "run(lambda: dist.get_rank())"
+    )
+    assert _until(kernel.folders)
+    started = time.monotonic()
+    for _ in range(3):
+        kernel.manager.interrupt_kernel()
+    text = kernel.finish(request)
+    assert time.monotonic() - started < 3
+    assert text.startswith("Interrupted before the function began on any rank") and len(text.splitlines()) == 1
+    assert len(kernel.descendants()) == 1 and kernel.folders() == []
+    assert kernel.do("os.kill(server.pid, signal.SIGCONT)\nprint(run(dist.get_rank).values)") == "[0, 1]\n"
+
+
+def test_an_interrupt_while_fresh_pythons_start(kernel):
+    request = kernel.start("run(lambda: dist.get_rank(), start='spawn', ranks=4)")
+    assert _until(lambda: len(kernel.descendants()) > 1)
+    kernel.manager.interrupt_kernel()
+    assert kernel.finish(request).startswith("Interrupted before the function began on any rank")
+    assert kernel.do("print(run(dist.get_rank).values)") == "[0, 1]\n"
+
+
+def test_an_interrupt_while_things_are_copied_to_the_ranks(kernel, tmp_path):
+    request = kernel.start(
+        "class Slow:\n"
+        "    def __reduce__(self):\n"
+        f"        pathlib.Path({str(tmp_path)!r}, 'here').touch()\n"
+        "        time.sleep(60)\n"
+        "run(lambda slow: None, Slow())"
+    )
+    assert _until(lambda: list(tmp_path.iterdir()))
+    kernel.manager.interrupt_kernel()
+    assert kernel.finish(request).startswith("Interrupted before the function began on any rank")
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_an_interrupted_check_shows_one_line_and_notes_nothing(kernel, tmp_path, times):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "progress.json").write_text('{"send_and_receive": ["abc"]}')
+    request = kernel.start(
+        f"os.environ['DISTLAB_HOME'] = {str(home)!r}\n"
+        "def my_rows(n, rank, world):\n"
+        f"    pathlib.Path({str(tmp_path)!r}, 'here').touch()\n"
+        "    time.sleep(60)\n"
+        "check(my_rows)"
+    )
+    assert _until((tmp_path / "here").exists)
+    for _ in range(times):
+        kernel.manager.interrupt_kernel()
+    assert kernel.finish(request) == "Interrupted before check(my_rows) had found anything."
+    assert [file.name for file in home.iterdir()] == ["progress.json"]
+    assert (home / "progress.json").read_text() == '{"send_and_receive": ["abc"]}'
 
 
 def test_output_never_shows_under_the_next_cell(kernel):
@@ -245,8 +326,9 @@ def test_a_restarted_kernel_leaves_no_rank_and_runs_again(other_kernel, tmp_path
     _started(other_kernel, tmp_path, sleeping(tmp_path))
     left, folders = other_kernel.descendants(), other_kernel.folders()
     other_kernel.manager.restart_kernel(now=True)
-    assert _ended(left, 5)
-    assert len(left) == 5 and len(folders) == 1 and not folders[0].exists()
+    assert _ended(left, 60)
+    assert len(left) == 5 and len(folders) == 1
+    assert _until(lambda: not folders[0].exists())  # by the fork server's last act, which nobody waits for
     other_kernel.begin()
     assert "[0, 1]" in other_kernel.do("print(run(lambda: dist.get_rank()).values)")
 
@@ -256,5 +338,5 @@ def test_a_killed_kernel_leaves_no_process_and_no_file(other_kernel, tmp_path):
     left, folders = other_kernel.descendants(), other_kernel.folders()
     assert len(left) == 5 and len(folders) == 1  # the fork server, two ranks, a process of each
     os.kill(other_kernel.pid, signal.SIGKILL)
-    assert _ended(left, 2)
-    assert not folders[0].exists()
+    assert _ended(left, 60)
+    assert not folders[0].exists()  # its last process has removed it

@@ -263,6 +263,8 @@ def test_a_run_prints_as_one_line_a_rank():
         ({"timeout": "soon"}, TypeError, "timeout must be a number of seconds, not 'soon'"),
         ({"seed": -1}, ValueError, "seed must be from 0"),
         ({"seed": 1.5}, TypeError, "seed must be a whole number"),
+        ({"start": "forkserver"}, ValueError, 'start must be "auto", "fork" or "spawn", not .forkserver.'),
+        ({"start": None}, ValueError, 'start must be "auto", "fork" or "spawn", not None'),
         ({"device": "gpu"}, ValueError, 'device must be "auto", "cpu" or "cuda", not .gpu.'),
         ({"device": "cuda", "ranks": 64}, ValueError, "expected at least 64, found"),
     ],

@@ -15,6 +15,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from distlab import RankError, run
 
@@ -79,6 +80,77 @@ def test_an_unknown_start_method_is_refused(monkeypatch):
     monkeypatch.setenv("DISTLAB_START_METHOD", "magic")
     with pytest.raises(ValueError, match='must be "fork" or "spawn", not .magic.'):
         run(add_ranks)
+
+
+def test_ranks_cannot_be_forked_where_there_is_no_fork_server(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(ValueError, match='start="fork" works on Linux only, and this is darwin: use start="spawn"'):
+        run(add_ranks, start="fork")
+
+
+def model_with_parts(names="abcdefgh"):
+    """A model whose parameters all have another shape."""
+    return nn.ModuleDict({name: nn.Linear(i + 1, 1, bias=False) for i, name in enumerate(names)})
+
+
+def order_of_names():
+    return list(set(dict(model_with_parts().named_parameters())))
+
+
+def order_of_parameters():
+    numbers = {parameter: number for number, parameter in enumerate(model_with_parts().parameters())}
+    return [numbers[parameter] for parameter in set(numbers)]
+
+
+def place_in_memory():
+    return id(nn.Linear)
+
+
+@pytest.mark.parametrize("fn", [order_of_names, order_of_parameters, place_in_memory])
+def test_forked_ranks_share_addresses_and_the_order_of_sets(fn):
+    values = run(fn, ranks=3, start="fork").values
+    assert values[0] == values[1] == values[2]
+
+
+def test_spawned_ranks_have_hash_seeds_of_their_own_the_same_in_every_run():
+    def look():
+        return os.environ["PYTHONHASHSEED"], hash("rank"), order_of_names()
+
+    first, second = (run(look, ranks=3, start="spawn").values for _ in range(2))
+    assert first == second and [seed for seed, _, _ in first] == ["1", "2", "3"]
+    assert len({number for _, number, _ in first}) == 3
+    assert first[0][2] != first[1][2] and first[1][2] != first[2][2]
+
+
+def test_addresses_of_spawned_ranks_are_their_own():
+    assert len(set(run(place_in_memory, ranks=3, start="spawn").values)) > 1
+
+
+def averages_in_the_order_of_a_set():
+    parameters = dict(model_with_parts().named_parameters())
+    for name in set(parameters):
+        dist.all_reduce(parameters[name].data)
+
+
+def test_a_set_of_parameters_is_reduced_in_one_order_by_forked_ranks_only():
+    assert run(averages_in_the_order_of_a_set, ranks=3, start="fork").values == [None] * 3
+    with pytest.raises(RankError, match="different shapes in all_reduce #1: rank 0 brings float32") as caught:
+        run(averages_in_the_order_of_a_set, ranks=3, start="spawn")
+    assert "dist.all_reduce(parameters[name].data)" in str(caught.value)
+
+
+def test_ranks_spawned_by_the_variable_share_the_hash_seed_as_forked_ones_do(spawned):
+    assert run(lambda: (os.environ["PYTHONHASHSEED"], hash("rank"))).values[0][0] == "0"
+    assert len(set(run(order_of_names, start="auto").values[0])) == 8
+
+
+def test_the_option_goes_before_the_variable(spawned):
+    def parents():
+        return os.getppid()
+
+    here = os.getpid()
+    assert here not in run(parents, start="fork").values
+    assert run(parents, start="auto").values == run(parents, start="spawn").values == [here, here]
 
 
 def test_a_script_needs_no_main_guard_whether_ranks_are_forked_or_spawned(tmp_path):

@@ -13,12 +13,15 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import cloudpickle
 import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from distlab import RankError, run
 from tests.faults.runner import Cases
@@ -223,6 +226,56 @@ def returns_what_refuses_to_be_copied():
             raise RuntimeError("no")
 
     return Stubborn()
+
+
+@cases.fails(
+    "returned a DistributedDataParallel that can't be rebuilt in the notebook .*__setstate__ raised ValueError: "
+    "Default process group has not been initialized.*of a model, its state_dict",
+    ranks=2,
+)
+def returns_a_ddp_model():
+    return DistributedDataParallel(nn.Linear(1, 1))
+
+
+@cases.fails("returned a dict that can't be rebuilt in the notebook .DistributedDataParallel.__setstate__", ranks=2)
+def returns_a_ddp_model_among_others():
+    return {"loss": 1.0, "models": [DistributedDataParallel(nn.Linear(1, 1))]}
+
+
+@cases.fails("rank 1 raised TypeError: it returned an? .*Group that can't leave its process", rank=1, ranks=2)
+def returns_a_group_on_one_rank():
+    return dist.group.WORLD if dist.get_rank() == 1 else None
+
+
+@cases.fails("it returned a Sour that can't be rebuilt .*Sour.__setstate__ raised SystemExit: 3", ranks=2)
+def returns_what_ends_whoever_rebuilds_it():
+    class Sour:
+        x = 1
+
+        def __init__(self):
+            self.taste = "sour"
+
+        def __setstate__(self, state):
+            sys.exit(3)
+
+    return Sour()
+
+
+@cases.fails("it returned a ScriptFunction that can't leave its process .ScriptFunction cannot be pickled", ranks=2)
+def returns_a_scripted_function():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(torch.nn.functional.relu6)
+
+
+@cases.fails("it returned a TextIOWrapper that can't leave its process .an open file belongs to its process", ranks=2)
+def returns_an_open_file():
+    return open(os.devnull)
+
+
+@cases.fails("it returned a Tensor that can't leave its process .NotImplementedError: .*meta", ranks=2)
+def returns_a_tensor_without_data():
+    return torch.empty(3, device="meta")
 
 
 @cases.fails("not finished after 1 s", line="time.sleep(1000)", ranks=2, settings={"timeout": 1})

@@ -105,6 +105,66 @@ def rounding_within_the_tolerance():
     return compare_ranks(torch.tensor([1.0 + 1e-7 * rank()]), tolerance=1e-6)
 
 
+def learns_for_a_step(model: nn.Module, loss) -> list[str]:
+    """What differs after a step on inputs that differ."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loss(torch.full((1, 2), rank() + 1.0)).backward()
+    optimizer.step()
+    return compare_ranks(model)
+
+
+def a_parameter_put_in_after_the_wrap():
+    model = DistributedDataParallel(nn.Linear(2, 1))
+    model.module.scale = nn.Parameter(torch.ones(1))
+    return learns_for_a_step(model, lambda x: (model(x) + model.module.scale * x.sum()).sum())
+
+
+def a_layer_put_in_after_the_wrap():
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 2)))
+    model.module.append(nn.Linear(2, 1, bias=False))
+    return learns_for_a_step(model, lambda x: model(x).sum())
+
+
+def a_parameter_put_in_on_one_rank_after_the_wrap():
+    model = DistributedDataParallel(nn.Linear(2, 1))
+    if rank() == 1:
+        model.module.extra = nn.Parameter(torch.ones(1))
+    return compare_ranks(model)
+
+
+def a_parameter_that_ddp_was_told_to_leave_alone():
+    model = nn.Sequential(nn.Linear(2, 1))
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["0.bias"])
+    model = DistributedDataParallel(model)
+    return learns_for_a_step(model, lambda x: (model(x) * x.sum()).sum())
+
+
+def shards_drawn_from_one_seed():
+    return compare_ranks(should_differ=torch.randn(4))
+
+
+def shards_of_which_two_are_the_same():
+    torch.manual_seed(rank() // 2)
+    return compare_ranks(torch.ones(1), should_differ=(torch.arange(4) + rank(), {"inputs": torch.randn(4)}))
+
+
+def sharded_weights_made_from_one_seed():
+    return compare_ranks(should_differ=[nn.Linear(2, 2, bias=False)])
+
+
+def dropout_masks_from_one_seed():
+    return compare_ranks(should_differ=torch.get_rng_state())
+
+
+def shards_of_their_own():
+    data = torch.arange(12).reshape(4, 3)
+    return compare_ranks(should_differ=(data[:, rank()], data[4 * rank() :]))
+
+
+def both_at_once():
+    return compare_ranks(torch.full((1,), rank()), should_differ=torch.zeros(1))
+
+
 @pytest.mark.parametrize(
     ("fn", "starts"),
     [
@@ -147,6 +207,28 @@ def rounding_within_the_tolerance():
         (a_name_that_one_rank_lacks, ['tensor "extra" is missing on ranks 1 and 2']),
         (a_nan_on_one_rank, ['tensor "0" differs: ranks 0 and 1 against rank 2, rank 2 from rank 0 by up to inf']),
         (rounding_within_the_tolerance, []),
+        (
+            a_parameter_put_in_after_the_wrap,
+            [
+                'parameter "module.scale" differs: rank 0 against rank 1 against rank 2, rank 2 from rank 0 by up to '
+                "4; it was put into the module after the DDP wrap, so nobody averages its gradient"
+            ],
+        ),
+        (a_layer_put_in_after_the_wrap, ['parameter "module.1.weight" differs: ']),
+        (
+            a_parameter_put_in_on_one_rank_after_the_wrap,
+            ['parameter "module.extra" is missing on ranks 0 and 2; it was put into the module after the DDP wrap'],
+        ),
+        (a_parameter_that_ddp_was_told_to_leave_alone, ['parameter "module.0.bias" differs: rank 0 against']),
+        (
+            shards_drawn_from_one_seed,
+            ['tensor "0" is the same on ranks 0-2 and ought to differ: did every rank draw from one seed'],
+        ),
+        (shards_of_which_two_are_the_same, ['tensor "inputs" is the same on ranks 0 and 1 and ought to differ']),
+        (sharded_weights_made_from_one_seed, ['parameter "weight" is the same on ranks 0-2 and ought to differ']),
+        (dropout_masks_from_one_seed, ['tensor "0" is the same on ranks 0-2 and ought to differ']),
+        (shards_of_their_own, []),
+        (both_at_once, ['tensor "0" differs', 'tensor "0" is the same on ranks 0-2 and ought to differ']),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -160,6 +242,13 @@ def test_what_cannot_be_compared_is_refused():
         RankError, match="compare_ranks expects modules, optimizers, tensors or dicts of tensors, got 3"
     ):
         run(lambda: compare_ranks(3), ranks=2, device="cpu")
+    with pytest.raises(RankError, match="compare_ranks expects modules, .* got 'shard'"):
+        run(lambda: compare_ranks(should_differ="shard"), ranks=2, device="cpu")
+
+
+def test_a_parameter_that_ddp_was_told_to_leave_alone_was_not_put_in_late():
+    (line,) = everywhere(a_parameter_that_ddp_was_told_to_leave_alone)
+    assert "after the DDP wrap" not in line
 
 
 def test_a_forgotten_set_epoch_repeats_the_order():

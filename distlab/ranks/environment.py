@@ -1,0 +1,24 @@
+"""The environment variables with which a Python that becomes a rank starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+RANK_ENVIRONMENT = {
+    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+    "MASTER_ADDR": "127.0.0.1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "INFO",  # DDP then names the parameters that got no gradient
+    **{name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+    **({"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": ""} if os.name == "nt" else {}),
+}
+
+
+def native_environment() -> dict[str, str]:
+    """The environment in which a Python that becomes a rank imports torch: quiet, one thread, on loopback only."""
+    libraries = [str(Path(__file__).resolve().parents[2]), *(sysconfig.get_paths()[k] for k in ("purelib", "platlib"))]
+    return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(libraries)}
