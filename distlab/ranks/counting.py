@@ -6,113 +6,21 @@ Views cost nothing. What runs in a thread that the learner started is not seen a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from math import prod
 
 import torch
-from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
+from distlab.ranks.formulas import formula_of
+from distlab.ranks.uncompiled import uncompiled
+
+_PYTHON = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _UNCOUNTED_NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "profiler", "prim"}
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
 _LISTS = (list, tuple)
 _FREE = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_dense", "set_", "resize_")
-
-
-def _product(a, b, *rest, **named) -> int:
-    """(… × m × k)(k × n): 2·m·k·n for every pair of matrices; torch's own formula, which looks at every argument."""
-    return 2 * a.numel() * b.shape[-1]
-
-
-def _biased_product(bias, a, b, *rest, **named) -> int:
-    return 2 * a.numel() * b.shape[-1]
-
-
-def _attention(query, key, value, *rest, **named) -> int:
-    """Two products of (s × d) and (d × s) shapes for every head: 4·b·h·s_q·s_k·d."""
-    *batch, num_queries, width = query.shape
-    return 2 * prod(batch) * num_queries * key.shape[-2] * (width + value.shape[-1])
-
-
-def _attention_backward(grad, query, key, value, *rest, **named) -> int:
-    """Five products instead of two: the scores are computed again."""
-    return _attention(query, key, value) * 5 // 2
-
-
-def _matrix_vector(matrix, vector, *rest, **named) -> int:
-    return 2 * matrix.numel()
-
-
-def _add_matrix_vector(bias, matrix, vector, *rest, **named) -> int:
-    return 2 * matrix.numel()
-
-
-def _outer_product(matrix, a, b, *rest, **named) -> int:
-    return 2 * a.numel() * b.numel()
-
-
-def _sum_of_products(matrix, a, b, *rest, **named) -> int:
-    return _product(a, b)
-
-
-def _recurrent_layer(x, of_input, of_state, *rest, **named) -> int:
-    """At each place of x of shape (time, batch, width), a product with the weights of the input and of the state."""
-    return 2 * prod(x.shape[:-1]) * (of_input.numel() + of_state.numel())
-
-
-def _recurrent_layer_backward(x, of_input, of_state, *rest, **named) -> int:
-    return 2 * _recurrent_layer(x, of_input, of_state)
-
-
-def _fused_attention(query, key, value, width, num_heads, qkv, qkv_bias, projection, *rest, **named) -> int:
-    """The four projections, and two products between the s places of a sequence: 8·b·s·w² + 4·b·s²·w."""
-    return 2 * prod(query.shape[:-1]) * (qkv.numel() + projection.numel() + 2 * key.shape[-2] * width)
-
-
-def _fused_encoder_layer(x, width, num_heads, *weights, **named) -> int:
-    """Attention, and the two layers after it. The weights: QKV's and the projection's with their biases, use_gelu,
-    norm_first, eps, two pairs of layer norm, and the two layers' with their biases."""
-    up, down = weights[11], weights[13]
-    attention = _fused_attention(x, x, x, width, num_heads, *weights[:3])
-    return attention + 2 * prod(x.shape[:-1]) * (up.numel() + down.numel())
-
-
-_OURS = {
-    "aten::mm": _product,
-    "aten::bmm": _product,
-    "aten::addmm": _biased_product,
-    "aten::baddbmm": _biased_product,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "aten::mv": _matrix_vector,
-    "aten::addmv": _add_matrix_vector,
-    "aten::dot": lambda a, b, **named: 2 * a.numel(),
-    "aten::vdot": lambda a, b, **named: 2 * a.numel(),
-    "aten::addr": _outer_product,
-    "aten::addbmm": _sum_of_products,
-    "aten::mkldnn_rnn_layer": _recurrent_layer,
-    "aten::mkldnn_rnn_layer_backward": _recurrent_layer_backward,
-    "aten::_native_multi_head_attention": _fused_attention,
-    "aten::_transformer_encoder_layer_fwd": _fused_encoder_layer,
-}
-
-
-def _by_shapes(formula: Callable) -> Callable:
-    """Calls a formula of torch's with the shapes of its operator's arguments, as torch does by a slower way."""
-    of_shapes = getattr(formula, "__wrapped__", None)
-    if of_shapes is None:  # it wants the tensors
-        return formula
-
-    def count(*args, out_val, **named) -> int:
-        named = {name: _shape(value) for name, value in named.items()}
-        return of_shapes(*[_shape(value) for value in args], out_shape=_shape(out_val), **named)
-
-    return count
-
-
-def _shape(value):
-    return value.shape if isinstance(value, torch.Tensor) else value
 
 
 def _bytes_of(values) -> int:
@@ -149,6 +57,9 @@ class Counter(TorchDispatchMode):
 
         self.flops = self.bytes = 0.0
         self.operators = 0
+        self.before_operator: Callable | None = None  # called with (operator, args, kwargs) of all that is counted
+        self._alone, self._among_others = _Hiding(self, _PYTHON), _Hiding(self, ())
+        self.hidings = 0  # how many of them are open, one in the other
         # How to call an operator, how to count it, and the operator, by its id: its own hash is slow.
         self._known: dict[int, tuple[Callable, Callable | bool, object]] = {}
 
@@ -158,6 +69,17 @@ class Counter(TorchDispatchMode):
         self.flops, self.bytes, self.operators = 0.0, 0.0, 0
         return taken
 
+    def hidden(self) -> AbstractContextManager:
+        """A context in which this Counter counts nothing; what else watches operators sees them as if uncounted.
+
+        For what a backend does inside a message. Costs less than 1 µs. In a thread that the learner started it does
+        nothing: nobody counts there.
+        """
+        num_modes = torch._C._len_torch_dispatch_stack()
+        if not num_modes or torch._C._get_dispatch_stack_at(0) is not self:  # a rank begins with it: others are above
+            return _NOTHING
+        return self._alone if num_modes == 1 else self._among_others
+
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         """Yes: otherwise torch.compile would compile nothing, or raise, where it does not if nobody counts."""
@@ -165,15 +87,20 @@ class Counter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: torch would do it by a wrapper, at 1 µs a call; set_code_exec_strategy, below, costs nothing."""
+        """No: torch would do it by a wrapper, at 1 µs a call; ``uncompiled`` costs nothing."""
         return False
 
+    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         for kind in types:
             if kind is not torch.Tensor and kind is not torch.nn.Parameter:
                 return self._with_subclass(func, kind, args, kwargs or {})
+        if self.hidings or not types and _is_fake():
+            return func(*args, **kwargs) if kwargs else func(*args)
         known = self._known.get(id(func))
         call, formula, _ = known if known else self._learn(func)
+        if self.before_operator is not None and formula is not False:
+            self.before_operator(func, args, kwargs or {})
         result = call(*args, **kwargs) if kwargs else call(*args)
         if formula is False:
             return result
@@ -186,14 +113,18 @@ class Counter(TorchDispatchMode):
 
     @staticmethod
     def _with_subclass(func, kind: type, args: tuple, kwargs: dict):
-        """DTensor and its like call operators on their local tensors, which are counted; fake tensors do no work."""
-        if issubclass(kind, torch._subclasses.FakeTensor):
+        """DTensor and its like call operators on their local tensors, which are counted; fake tensors do no work.
+
+        Where DDP has a part of itself compiled, torch leaves this mode on, and functional tensors come by: the next
+        mode takes them, but only from an operator that was called again.
+        """
+        if issubclass(kind, torch._subclasses.FakeTensor | torch._subclasses.functional_tensor.FunctionalTensor):
             return func(*args, **kwargs)
         return NotImplemented
 
     def _learn(self, func) -> tuple[Callable, Callable | bool, object]:
         call, formula = getattr(func, "_op", func), _formula_of(func)
-        if formula is True and func._can_decompose():
+        if formula is True and _is_composite(func.name()):
             call, formula = partial(self._decomposed, func), False
         self._known[id(func)] = call, formula, func
         return self._known[id(func)]
@@ -201,12 +132,43 @@ class Counter(TorchDispatchMode):
     def _decomposed(self, func, *args, **kwargs):
         """Inference mode leaves operators whole that others take apart: their parts are what is counted."""
         with self:
-            return func.decompose(*args, **kwargs)
+            return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
-# torch.compile shall not look into what counts, nor into what that calls.
-_SKIP = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-set_code_exec_strategy(Counter.__torch_dispatch__.__code__, _SKIP)
+class _Hiding:
+    """A context in which a counter is blind. Where no other mode is there to see operators, they pass by Python's
+    dispatch ``keys`` altogether, which is faster; a tensor of a subclass brings the keys along itself.
+    """
+
+    def __init__(self, counter: Counter, keys: tuple):
+        self._counter, self._keys = counter, keys
+
+    def __enter__(self):
+        self._counter.hidings += 1
+        for key in self._keys:
+            torch._C._dispatch_tls_set_dispatch_key_included(key, False)
+
+    def __exit__(self, *error):
+        self._counter.hidings -= 1
+        for key in self._keys:
+            torch._C._dispatch_tls_set_dispatch_key_included(key, True)
+
+
+_NOTHING = nullcontext()
+
+
+def _is_composite(name: str) -> bool:
+    """Whether an operator is but a program of others on every device, so that only these can be counted.
+
+    Some have such a program and a kernel of their own besides (SiLU's backward): the kernel computes other bits.
+    """
+    has_kernel = partial(torch._C._dispatch_has_kernel_for_dispatch_key, name)
+    return has_kernel(_COMPOSITE) and not has_kernel("CPU") and not has_kernel("CUDA")
+
+
+def _is_fake() -> bool:
+    """Whether what is made now is made as a fake tensor, while something is compiled for example."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _formula_of(func) -> Callable | bool:
@@ -216,5 +178,4 @@ def _formula_of(func) -> Callable | bool:
     name = func._schema.name
     if name.partition("::")[2].startswith(_FREE):
         return False
-    torchs = flop_registry.get(func._overloadpacket)
-    return _OURS.get(name) or (torchs and _by_shapes(torchs)) or True
+    return formula_of(func) or True

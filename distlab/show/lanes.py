@@ -16,8 +16,8 @@ from matplotlib.ticker import MaxNLocator
 
 from distlab.machine.timeline import Arrow
 from distlab.show.colours import COMMUNICATION, FAINT, INK, PALE, UNLABELLED, WHITE, Look, looks_of_spans, stem
-from distlab.show.picture import CAPTION_WIDTH, INCHES, boxes, new_figure, wrap
-from distlab.show.scene import Box, Scene
+from distlab.show.picture import CAPTION_WIDTH, INCHES, boxes, in_short, new_figure, wrap
+from distlab.show.scene import RULE, Box, Scene
 
 # In parts of a lane, downwards from its middle: a box, the band of communication under it; the rest is for arrows.
 BOX, BAND = (-0.38, 0.2), (0.22, 0.38)
@@ -31,7 +31,8 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 def draw(scene: Scene) -> Figure:
     """The figure: always of the same width, and as high as its ranks and its spans need."""
-    title = wrap(scene.clock, *filter(None, [scene.folding]), width=CAPTION_WIDTH)
+    notes = in_short([note for note in scene.notes if note != RULE])  # the text has what holds for every picture
+    title = wrap(scene.clock, *filter(None, [scene.folding]), *notes, width=CAPTION_WIDTH)
     num_lanes = max(1, len(scene.shown))
     lane = 0.5 if num_lanes <= 4 else 0.4 if num_lanes <= 8 else 0.28 if num_lanes <= 16 else 0.18
     lanes = _Lanes(scene, lane)
@@ -89,8 +90,9 @@ class _Lanes:
         axes.tick_params(axis="y", length=0)
         axes.spines[["left", "bottom"]].set_color(FAINT)
         for rank in self.named:
-            words, y = f"{self.scene.shares[rank].busy / self.wall:.0%} busy", self.number[rank] + MIDDLE
-            axes.text(1.008, y, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
+            busy = f"{self.scene.shares[rank].busy / self.wall:.0%} busy" if self.scene.is_counted else "not counted"
+            y = self.number[rank] + MIDDLE
+            axes.text(1.008, y, busy, transform=axes.get_yaxis_transform(), va="center", color=INK)
 
     def _boxes(self) -> None:
         rectangles: defaultdict[str, list] = defaultdict(list)

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from distlab.events import Compute, Done, Event, Exit, MakeGroup, Message, Span, Wait
+from distlab.events import Compute, Done, Event, Exit, Fail, MakeGroup, Message, Span, Wait
 from distlab.machine.timeline import Arrow, Segment, SpanTime
 from distlab.recording import Recording
-from distlab.show.scene import Scene, in_words
+from distlab.show.scene import RULE, Scene, in_words
 
 CLOCK = "this computer, measured"
-RULE = "a rank waits until all have issued an operation; from then until it has waited for it, it communicates"
 
 
 def measured(recording: Recording, during: str = "") -> Scene:
@@ -30,8 +29,25 @@ def measured(recording: Recording, during: str = "") -> Scene:
     ranks = [_Rank(rank, history, issues) for rank, history in enumerate(recording.ranks)]
     arrows = [arrow for rank in ranks for arrow in rank.arrows]
     segments, spans = [rank.segments for rank in ranks], [rank.spans for rank in ranks]
-    whole = Scene(CLOCK, segments, arrows, spans, min(times), max(times), (*recording.notes, RULE))
+    end, notes = _end(recording, max(times))
+    whole = Scene(CLOCK, segments, arrows, spans, min(times), end, (*recording.notes, *notes, RULE))
+    whole = _between(whole, whole.begin, end) if notes else whole
     return _cut(whole, during) if during else whole
+
+
+def _end(recording: Recording, last: float) -> tuple[float, list[str]]:
+    """How far all ranks are known, and a note if that is not to the end: a rank whose record was cut did not idle."""
+    if not any(note.startswith("cut after") for note in recording.notes):
+        return last, []
+    ends = [_known_until(history, last) for history in recording.ranks]
+    rank = ends.index(min(ends))
+    return ends[rank], [f"shown as far as all ranks are known: the record of rank {rank} ends first"]
+
+
+def _known_until(history: list[Event], last: float) -> float:
+    if history and isinstance(history[-1], Exit):
+        return last
+    return max((time for event in history for time in _times(event)), default=last)
 
 
 def _times(event: Event) -> tuple[float, ...]:
@@ -39,7 +55,7 @@ def _times(event: Event) -> tuple[float, ...]:
         return event.start, event.end
     if isinstance(event, Message | Wait):
         return (event.start,)
-    if isinstance(event, Done):
+    if isinstance(event, Done | Fail):
         return (event.end,)
     return (event.time,) if isinstance(event, Span | MakeGroup | Exit) else ()
 
@@ -99,8 +115,10 @@ class _Rank:
                 yield from self._segment(event.start, event.end, "compute", label)
             elif isinstance(event, Message):
                 messages[event.id] = event, label
-            elif isinstance(event, Wait):
+            elif isinstance(event, Wait) and event.when != "thread":  # else the rank's main thread goes on meanwhile
                 waits[event.id] = event.start
+            elif isinstance(event, Fail) and event.id in waits:
+                yield from self._segment(waits[event.id], event.end, "wait", label, messages[event.id][0])
             elif isinstance(event, Done):
                 yield from self._done(event, *messages[event.id], waits.get(event.id, event.end))
             elif isinstance(event, Span):
@@ -137,9 +155,14 @@ def _cut(scene: Scene, name: str) -> Scene:
         known = sorted({span.name for spans in scene.spans for span in spans})
         raise ValueError(f"no span is called {name!r}; there are {', '.join(known) or 'none'}")
     begin, end = min(span.start for span in named), max(span.end for span in named)
+    return replace(_between(scene, begin, min(end, scene.end)), clock=scene.clock + in_words(name))
+
+
+def _between(scene: Scene, begin: float, end: float) -> Scene:
+    """What of a scene lies between two times."""
     segments = [
         [s._replace(start=max(s.start, begin), end=min(s.end, end)) for s in of_rank if s.end > begin and s.start < end]
         for of_rank in scene.segments
     ]
     arrows = [arrow for arrow in scene.arrows if arrow.end >= begin and arrow.start <= end]
-    return replace(scene, clock=scene.clock + in_words(name), segments=segments, arrows=arrows, begin=begin, end=end)
+    return replace(scene, segments=segments, arrows=arrows, begin=begin, end=end)

@@ -1,51 +1,55 @@
-"""memory(): the bytes that a rank holds over time, by kind; memories(): several runs side by side."""
+"""memory(): the bytes that a rank holds over time, by kind; memories(): several runs side by side.
+
+Only what a rank noted is shown: where it did not look there is no number and no bar.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from distlab.events import Memory, Span
+from distlab.events import Compute, Memory, Span
 from distlab.machine.units import quantity
 from distlab.recording import Recording
-from distlab.show.colours import FAINT, INK, PALE, WHITE, looks_in_turn
-from distlab.show.picture import INCHES, Picture, new_figure, wrap
+from distlab.show import areas
+from distlab.show.areas import KINDS, Looks, Stretch
+from distlab.show.colours import INK
+from distlab.show.picture import CAPTION_WIDTH, Picture, in_short, wrap
 
-KINDS = ("parameters", "gradients", "optimizer", "activations", "buffers", "other")
 ALL = "all together"
 MOST_ROWS = 16  # ranks in the table; of more, the least and the most
-MOST_NAMES = 14  # spans whose names are written over the picture
 TITLE = "bytes held on each rank: the peak of each kind, and of all together"
 SIDE_BY_SIDE = "bytes held on rank {rank}: the peak of each kind, and of all together"
-_LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 0.9, 0.3, 0.35, 2.2, 0.65  # inches
+UNSEEN = "not looked at"
 _CELL = 14
-
-
-class Stretch(NamedTuple):
-    """A span, and the numbers of the first and the last look in it."""
-
-    name: str
-    first: int
-    last: int
 
 
 def memory(recording: Recording, rank: int = 0) -> MemoryPicture:
     """Draws what ``rank`` held over time; the text has the peaks of all ranks.
 
-    Raises ValueError for a recording in which nobody noted its memory, and for a rank that is not there or noted none.
+    Raises ValueError for a recording in which nobody noted its memory, saying how to have it noted, and for a rank that
+    is not there or noted none.
     """
-    noted = [recording.events(Memory, rank) for rank in range(recording.world_size)]
-    if not any(noted):
-        raise ValueError("This recording has no memory in it: no rank noted what it holds.")
-    if not 0 <= rank < len(noted) or not noted[rank]:
-        known = ", ".join(str(rank) for rank, events in enumerate(noted) if events)
+    looks = [Looks.of(history) for history in recording.ranks]
+    known = ", ".join(str(rank) for rank, of_rank in enumerate(looks) if of_rank.events)
+    if not known:
+        raise ValueError(f"This recording has no memory in it: no rank noted what it holds. {_remedy(recording)}")
+    if not 0 <= rank < len(looks) or not looks[rank].events:
         raise ValueError(f"Nothing was noted on rank {rank}. Memory was noted on ranks {known}.")
-    return MemoryPicture(noted, rank, recording.notes, tuple(map(_stretches, recording.ranks)))
+    return MemoryPicture(tuple(looks), rank, recording.notes)
+
+
+def _remedy(recording: Recording) -> str:
+    """What to write so that memory is noted. With "messages" operators are not counted, and spans not looked at."""
+    work = recording.events(Compute)
+    if recording.events(Span) or work and not any(event.operators for event in work):
+        return (
+            'With record="messages" none does: run it with record=True, which is what run() does by itself, '
+            'and with `with span("step"):` around what you want to see.'
+        )
+    return 'Ranks look where spans begin and end: put `with span("step"):` around what you want to see, and run again.'
 
 
 def memories(pictures: Mapping[str, MemoryPicture]) -> MemoriesPicture:
@@ -58,29 +62,23 @@ def memories(pictures: Mapping[str, MemoryPicture]) -> MemoriesPicture:
     return MemoriesPicture(dict(pictures))
 
 
-def _stretches(history: Sequence) -> tuple[Stretch, ...]:
-    """A rank's spans, the outer before the inner."""
-    found, open_ones, looks = [], [], 0
-    for event in history:
-        if type(event) is Memory:
-            looks += 1
-        elif type(event) is Span and event.name:
-            open_ones.append(len(found))
-            found.append(Stretch(event.name, looks, looks))
-        elif type(event) is Span and open_ones:
-            place = open_ones.pop()
-            found[place] = found[place]._replace(last=looks)  # the look right after it belongs to it
-    return tuple(found)
-
-
 @dataclass(frozen=True, repr=False)
 class MemoryPicture(Picture):
-    """Bytes by kind, stacked over time; ``noted`` has what each rank noted, by rank, and ``spans`` each one's spans."""
+    """Bytes by kind, stacked over time; ``looks`` has what each rank noted, by rank."""
 
-    noted: Sequence[Sequence[Memory]]
+    looks: tuple[Looks, ...]
     rank: int
     notes: tuple[str, ...] = ()
-    spans: tuple[tuple[Stretch, ...], ...] = ()
+
+    @property
+    def noted(self) -> list[Sequence[Memory]]:
+        """By rank, what it noted, in order."""
+        return [of_rank.events for of_rank in self.looks]
+
+    @property
+    def spans(self) -> list[tuple[Stretch, ...]]:
+        """By rank, its spans, the outer before the inner."""
+        return [of_rank.spans for of_rank in self.looks]
 
     @property
     def peaks(self) -> list[dict[str, int]]:
@@ -95,16 +93,16 @@ class MemoryPicture(Picture):
     def during(self, name: str) -> MemoryPicture:
         """What was held inside the spans called ``name``.
 
-        Raises ValueError if the rank that is drawn has none.
+        Raises ValueError if the rank that is drawn has none, or did not look in it.
         """
-        spans = self.spans or ((),) * len(self.noted)
-        if name not in {span.name for span in spans[self.rank]}:
-            known = ", ".join(dict.fromkeys(span.name for span in spans[self.rank])) or "none"
+        spans = self.spans[self.rank]
+        if name not in {span.name for span in spans}:
+            known = ", ".join(dict.fromkeys(span.name for span in spans)) or "none"
             raise ValueError(f"no span on rank {self.rank} is called {name!r}; there are {known}")
-        inside = [_inside(name, of_rank) for of_rank in spans]
-        noted = [[events[look] for look in looks] for events, looks in zip(self.noted, inside)]
-        kept = tuple(_within(name, of_rank, looks) for of_rank, looks in zip(spans, inside))
-        return replace(self, noted=noted, spans=kept)
+        looks = tuple(of_rank.during(name) for of_rank in self.looks)
+        if not looks[self.rank].events:
+            raise ValueError(f"Rank {self.rank} did not look at its memory in {name!r}: the recording ends before.")
+        return replace(self, looks=looks)
 
     def text(self) -> str:
         """The title, each rank's peak in all and what it was made of, each kind's own peak, and the notes."""
@@ -112,11 +110,12 @@ class MemoryPicture(Picture):
         return "\n".join([TITLE, *self._table(), *self._allocators(), *wrap(*notes)])
 
     def _table(self) -> Iterator[str]:
-        ranks = [rank for rank, events in enumerate(self.noted) if events]
+        ranks, peaks = list(range(len(self.looks))), self.peaks
         if len(ranks) > MOST_ROWS:
-            yield f"of {len(ranks):,} ranks the one that peaks lowest, and the one that peaks highest"
-            ranks = [pick(ranks, key=self._peak) for pick in (min, max)]
-        peaks = self.peaks
+            seen = [rank for rank in ranks if peaks[rank]]
+            unseen = f"; {len(ranks) - len(seen):,} of them were {UNSEEN}" if len(seen) < len(ranks) else ""
+            yield f"of {len(ranks):,} ranks the one that peaks lowest, and the one that peaks highest{unseen}"
+            ranks = [pick(seen, key=lambda rank: peaks[rank][ALL]) for pick in (min, max)]
         yield from _rows({f"rank {rank}": peaks[rank] for rank in ranks})
 
     def _allocators(self) -> Iterator[str]:
@@ -127,19 +126,15 @@ class MemoryPicture(Picture):
                     given, found = quantity(most.allocator, "B"), quantity(most.total, "B")
                     yield f"rank {rank}: the device's allocator gave out up to {given}; {found} of it was found"
 
-    def _peak(self, rank: int) -> int:
-        return self.peaks[rank][ALL]
-
     def figure(self) -> Figure:
         """One rank's bytes, stacked, with the peak marked."""
-        events = self.noted[self.rank]
-        clock = "this computer, measured" if _is_timed(events) else "in order of what was noted"
-        title = f"bytes held on rank {self.rank}, by kind ({clock}); peak {quantity(self._peak(self.rank), 'B')}"
-        axes, figure = _panels(title, 1)
-        spans = self.spans[self.rank] if self.spans else ()
-        _draw(axes[0], events, self._peak(self.rank), spans, _is_timed(events))
-        if self._peak(self.rank):
-            _explain(axes[0], [events])
+        looks, peak = self.looks[self.rank], self.peaks[self.rank][ALL]
+        clock = "this computer, measured" if looks.is_timed else "in order of what was noted"
+        title = f"bytes held on rank {self.rank}, by kind ({clock}); peak {quantity(peak, 'B')}"
+        axes, figure = areas.panels(wrap(title, *in_short(self.notes), width=CAPTION_WIDTH), 1)
+        areas.draw(axes[0], looks, peak, looks.is_timed)
+        if peak:
+            areas.explain(axes[0], [looks], looks.is_timed)
         return figure
 
 
@@ -150,46 +145,38 @@ class MemoriesPicture(Picture):
     pictures: Mapping[str, MemoryPicture]
 
     def text(self) -> str:
-        """Each run's peaks, in a row."""
+        """Each run's peaks, in a row, and its notes."""
         ranks = sorted({picture.rank for picture in self.pictures.values()})
         title = SIDE_BY_SIDE.format(rank=" or ".join(map(str, ranks)))
-        return "\n".join([title, *_rows({name: p.peaks[p.rank] for name, p in self.pictures.items()})])
+        rows = _rows({name: p.peaks[p.rank] for name, p in self.pictures.items()})
+        return "\n".join([title, *rows, *wrap(*(f"note: {note}" for note in self._notes()))])
+
+    def _notes(self) -> list[str]:
+        return [f"{name}: {note}" for name, picture in self.pictures.items() for note in picture.notes]
 
     def figure(self) -> Figure:
         """The runs from left to right, each look as wide as the next, on one scale."""
-        axes, figure = _panels("bytes held, by kind, look by look from left to right", len(self.pictures))
+        title = wrap(
+            "bytes held, by kind, look by look from left to right", *in_short(self._notes()), width=CAPTION_WIDTH
+        )
+        axes, figure = areas.panels(title, len(self.pictures))
         peak = max(picture.peaks[picture.rank][ALL] for picture in self.pictures.values())
-        for panel, (name, picture) in zip(axes, self.pictures.items()):
-            spans = picture.spans[picture.rank] if picture.spans else ()
-            _draw(panel, picture.noted[picture.rank], peak, spans, is_timed=False)
+        looks = [picture.looks[picture.rank] for picture in self.pictures.values()]
+        for panel, name, of_run in zip(axes, self.pictures, looks):
+            areas.draw(panel, of_run, peak, by_time=False)
             panel.set_xlabel(name, color=INK)
         for panel in axes[1:]:
             panel.tick_params(labelleft=False)
         if peak:
-            _explain(axes[0], [picture.noted[picture.rank] for picture in self.pictures.values()])
+            areas.explain(axes[0], looks, by_time=False)
         return figure
-
-
-def _inside(name: str, spans: Sequence[Stretch]) -> list[int]:
-    """The numbers of the looks inside the spans called ``name``."""
-    return sorted({look for span in spans if span.name == name for look in range(span.first, span.last + 1)})
-
-
-def _within(name: str, spans: Sequence[Stretch], looks: list[int]) -> tuple[Stretch, ...]:
-    """The other spans that lie inside these looks, whose numbers begin at 0 now."""
-    place = {look: number for number, look in enumerate(looks)}
-    inner = [span for span in spans if span.name != name and {span.first, span.last} <= place.keys()]
-    return tuple(Stretch(span.name, place[span.first], place[span.last]) for span in inner)
 
 
 def _most_by_kind(events: Sequence[Memory]) -> dict[str, int]:
     if not events:
         return {}
-    return {kind: max(getattr(event, kind) for event in events) for kind in KINDS} | {ALL: max(map(_total, events))}
-
-
-def _total(event: Memory) -> int:
-    return event.total
+    most = {kind: max(getattr(event, kind) for event in events) for kind in KINDS}
+    return most | {ALL: max(event.total for event in events)}
 
 
 def _rows(table: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
@@ -197,71 +184,5 @@ def _rows(table: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     width = max(map(len, table))
     yield f"{'':{width}}" + "".join(f"{column:>{_CELL}}" for column in (*KINDS, ALL))
     for name, by_kind in table.items():
-        yield f"{name:{width}}" + "".join(f"{quantity(bytes, 'B'):>{_CELL}}" for bytes in by_kind.values())
-
-
-def _panels(title: str, number: int) -> tuple[list[Axes], Figure]:
-    """Axes beside each other, under a title."""
-    height = _TOP + _HEIGHT + _BOTTOM
-    figure = new_figure(height)
-    figure.text(_LEFT / INCHES, 1 - 0.08 / height, title, va="top", color=INK)
-    width, gap = 1 - (_LEFT + _RIGHT) / INCHES, 0.02
-    each = (width - gap * (number - 1)) / number
-    places = [_LEFT / INCHES + place * (each + gap) for place in range(number)]
-    return [figure.add_axes((x, _BOTTOM / height, each, _HEIGHT / height)) for x in places], figure
-
-
-def _draw(axes: Axes, events: Sequence[Memory], top: int, spans: Sequence[Stretch], is_timed: bool) -> None:
-    """Each kind on top of the one before; what was noted holds until the next note."""
-    begin = events[0].time
-    times = [event.time - begin for event in events] if is_timed else list(range(len(events)))
-    times.append(times[-1] + (times[-1] / len(times) or 1.0))
-    below = [0] * len(times)
-    for kind, look in looks_in_turn(KINDS).items():
-        held = [getattr(event, kind) for event in (*events, events[-1])]
-        tops = [lower + bytes for lower, bytes in zip(below, held)]
-        if any(held):
-            style = {"facecolor": look.colour, "hatch": look.hatch, "edgecolor": WHITE, "linewidth": 0.5}
-            axes.fill_between(times, below, tops, step="post", label=kind, **style)
-        below = tops
-    axes.axhline(max(event.total for event in events), color=PALE, linewidth=0.8, linestyle=(0, (4, 3)))
-    _name_spans(axes, spans, times)
-    axes.set_xlim(0, times[-1])
-    axes.set_ylim(0, 1.12 * top or 1)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(lambda bytes, _: quantity(bytes, "B"))
-    if is_timed:
-        axes.xaxis.set_major_formatter(lambda seconds, _: quantity(seconds, "s"))
-    else:
-        axes.set_xticks([])
-    axes.tick_params(length=2, color=PALE, labelcolor=INK)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-
-
-def _name_spans(axes: Axes, spans: Sequence[Stretch], times: Sequence[float]) -> None:
-    """Writes the names of the outermost spans where they are, if they are few."""
-    outermost: list[Stretch] = []
-    for span in spans:
-        if not outermost or span.first >= outermost[-1].last:
-            outermost.append(span)
-    if len(outermost) > MOST_NAMES:
-        return
-    for span in outermost:
-        start, end = times[span.first], times[min(span.last, len(times) - 1)]
-        axes.axvline(start, color=PALE, linewidth=0.5)
-        axes.text((start + end) / 2, 0.985, span.name, transform=axes.get_xaxis_transform(), ha="center", va="top")
-
-
-def _explain(axes: Axes, runs: Sequence[Sequence[Memory]]) -> None:
-    """A legend of the kinds that occur, below the picture."""
-    from matplotlib.patches import Patch
-
-    looks = looks_in_turn(KINDS)
-    there = [kind for kind in KINDS if any(getattr(event, kind) for events in runs for event in events)]
-    patches = [Patch(facecolor=looks[k].colour, hatch=looks[k].hatch, edgecolor=WHITE, label=k) for k in there]
-    where = {"loc": "upper left", "bbox_to_anchor": (0, -0.28 / _HEIGHT), "borderaxespad": 0}
-    axes.legend(handles=patches, ncols=len(KINDS), frameon=False, handlelength=1.8, **where)
-
-
-def _is_timed(events: Sequence[Memory]) -> bool:
-    return any(event.time for event in events)
+        cells = [quantity(by_kind[kind], "B") for kind in (*KINDS, ALL)] if by_kind else [UNSEEN]
+        yield f"{name:{width}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)

@@ -22,6 +22,7 @@ from distlab.show.colours import GREY, INK, PALE, UNLABELLED, WHITE, okabe_ito
 
 WIDTH = 110  # columns of a text
 CAPTION_WIDTH = 135  # characters of a line that fits into an image
+MOST_NOTES = 3  # in an image
 INCHES = 9.6  # of an image's width, at DPI pixels each
 DPI = 100
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -41,6 +42,12 @@ def wrap(*texts: str, width: int = WIDTH) -> list[str]:
     together = (re.sub(r"(?<=\d) (?=\S)", _NO_BREAK, text) for text in texts)
     wrapped = (textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) for text in together)
     return [line.replace(_NO_BREAK, " ") for lines in wrapped for line in lines]
+
+
+def in_short(notes: Sequence[str]) -> list[str]:
+    """What stands of some notes in an image, which many readers see without its text: the first, and how many more."""
+    more = [f"and {len(notes) - MOST_NOTES:,} notes more: print() shows them all"] if len(notes) > MOST_NOTES else []
+    return [*(f"note: {note}" for note in notes[:MOST_NOTES]), *more]
 
 
 class Picture:

@@ -17,6 +17,7 @@ from distlab.machine.timeline import Arrow, Segment, SpanTime, Timeline
 from distlab.recording import Recording
 
 MOST_ROWS = 64
+RULE = "a rank waits until all have issued an operation; from then until it has waited for it, it communicates"
 
 
 class Shares(NamedTuple):
@@ -48,7 +49,10 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """``clock`` says in words which clock it is; lists are by rank; times are in seconds of that clock."""
+    """``clock`` says in words which clock it is; lists are by rank; times are in seconds of that clock.
+
+    ``is_counted`` is False where ranks worked and nobody counted it, so that nothing is known of how busy they are.
+    """
 
     clock: str
     segments: Sequence[Sequence[Segment]]
@@ -57,6 +61,7 @@ class Scene:
     begin: float
     end: float
     notes: tuple[str, ...] = ()
+    is_counted: bool = True
 
     @property
     def wall(self) -> float:
@@ -116,6 +121,7 @@ def modelled(recording: Recording, machine: Machine, during: str = "", dtype: st
     timeline: Timeline = replay(recording, machine, dtype)
     if during:
         timeline = timeline.during(during)
+    notes = _without_work(recording)
     clock = f"modelled on {machine.describe(recording.world_size)}"
     return Scene(
         ", ".join(filter(None, [clock, timeline.as_if])) + in_words(during),
@@ -124,7 +130,8 @@ def modelled(recording: Recording, machine: Machine, during: str = "", dtype: st
         timeline.spans,
         timeline.begin,
         timeline.end,
-        (*timeline.notes, *_without_work(recording)),
+        (*timeline.notes, *notes),
+        is_counted=not notes,
     )
 
 

@@ -10,7 +10,10 @@ import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from distlab import run, span
 from distlab.events import Memory
@@ -180,3 +183,191 @@ def test_a_look_finds_dtensors_and_passes_over_tensors_without_memory():
         return len(kept)
 
     assert looks(hold)[-1].parameters == 160
+
+
+class Wrapper(torch.Tensor):
+    """Holds another tensor, and no memory of its own."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        wrapper = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        wrapper.inner = inner
+        return wrapper
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*[arg.inner if isinstance(arg, cls) else arg for arg in args], **kwargs or {})
+
+
+def asynchronous(tensor):
+    return functional.AsyncCollectiveTensor(tensor)
+
+
+def jagged(tensor):
+    return torch.nested.nested_tensor_from_jagged(tensor, torch.tensor([0, 400, 1000], dtype=torch.int32))
+
+
+def fake(tensor):
+    with FakeTensorMode() as mode:
+        return tensor, mode.from_tensor(tensor)
+
+
+@pytest.mark.parametrize(("wrap", "more"), [(Wrapper, 0), (asynchronous, 0), (jagged, 3 * 4), (fake, 0)])
+@settled
+def test_a_tensor_that_wraps_another_holds_no_bytes_besides(wrap, more):
+    def hold():
+        kept = wrap(torch.ones(1000))
+        with span("end"):
+            pass
+        del kept
+
+    assert looks(hold, ranks=1)[-1].other == 4000 + more
+
+
+BLOCK_INPUT = 4 * 8 * 100  # bytes of x below
+
+
+def exp_three_times(x: torch.Tensor) -> torch.Tensor:
+    """Keeps the three results where nobody computes them again."""
+    return x.exp().exp().exp()
+
+
+def checkpointed(reentrant: bool, fn=exp_three_times) -> list[Memory]:
+    """Rank 0's looks before and after the backward of two checkpointed blocks, one upon the other."""
+
+    def train():
+        x = -torch.ones(8, 100, requires_grad=True)
+        y = -checkpoint(fn, x, use_reentrant=reentrant)
+        y = checkpoint(fn, y, use_reentrant=reentrant)
+        with span("B"):
+            y.sum().backward()
+
+    return looks(train, ranks=1)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@settled
+def test_the_input_of_a_checkpointed_block_is_an_activation_and_its_inside_is_not_kept(reentrant):
+    before, after = checkpointed(reentrant)
+    leaf, result = BLOCK_INPUT, BLOCK_INPUT
+    random_states = 2 * torch.get_rng_state().nbytes
+    assert (before.activations, before.other) == (2 * BLOCK_INPUT, leaf + result + random_states)
+    assert after.activations == 0
+
+
+@settled
+def test_without_a_checkpoint_every_result_is_an_activation():
+    def train():
+        x = -torch.ones(8, 100, requires_grad=True)
+        y = exp_three_times(-exp_three_times(x))
+        with span("B"):
+            y.sum().backward()
+
+    before, after = looks(train, ranks=1)
+    assert (before.activations, after.activations) == (6 * BLOCK_INPUT, 0)
+
+
+@settled
+def test_a_checkpoint_in_a_checkpoint_keeps_nothing_of_its_own():
+    def nested(x):
+        return checkpoint(exp_three_times, -x, use_reentrant=False)
+
+    before, after = checkpointed(False, nested)
+    assert (before.activations, after.activations) == (2 * BLOCK_INPUT, 0)
+
+
+@settled
+def test_what_a_checkpointed_block_takes_by_name_or_in_a_list_is_kept_too():
+    def train():
+        x, masks, scale = torch.ones(8, 100, requires_grad=True), [torch.ones(100), torch.ones(50)], torch.ones(8, 1)
+        y = checkpoint(masked, -x, masks, scale=scale, use_reentrant=False, preserve_rng_state=False)
+        with span("B"):
+            y.sum().backward()
+
+    def masked(x, masks, scale):
+        return (x * masks[0] * scale).exp()
+
+    assert looks(train, ranks=1)[0].activations == BLOCK_INPUT + 4 * (100 + 50) + 4 * 8
+
+
+@settled
+def test_in_its_backward_a_checkpointed_block_is_computed_again_and_kept_until_it_is_used():
+    def train():
+        x = -torch.ones(8, 100, requires_grad=True)
+        y = checkpoint(announced, x, use_reentrant=False, preserve_rng_state=False)
+        y.sum().backward()
+
+    def announced(x):
+        first = x.exp()
+        first.register_hook(look)
+        return first.exp().exp()
+
+    def look(gradient):
+        with span("B"):
+            pass
+
+    # Of the three results that were computed again, the backward has used two when the hook of the first looks.
+    first, *_ = looks(train, ranks=1)
+    assert first.activations == BLOCK_INPUT + BLOCK_INPUT
+
+
+@settled
+def test_what_a_selective_checkpoint_need_not_compute_again_is_an_activation():
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    def policy(ctx, operator, *args, **kwargs):
+        is_product = str(operator) == "aten.mm.default"
+        return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def train():
+        weight, x = nn.Parameter(torch.ones(100, 50)), torch.ones(8, 100)
+        context = functools.partial(create_selective_checkpoint_contexts, policy)
+        y = checkpoint(lambda x: (x @ weight).exp().exp(), x, use_reentrant=False, context_fn=context)
+        with span("B"):
+            y.sum().backward()
+
+    assert looks(train, ranks=1)[0].activations == BLOCK_INPUT + 4 * 8 * 50
+
+
+class Packed:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [Packed, lambda t: {"of": [t]}, lambda t: lambda: t, lambda t: functools.partial(len, t)],
+    ids=["an object", "a dict", "a closure", "a partial"],
+)
+@settled
+def test_what_a_hook_packs_a_tensor_into_is_looked_through(pack):
+    def train():
+        x = torch.ones(8, 100, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: pack(tensor.half()), len):
+            y = exp_three_times(x)
+        with span("F"):
+            pass
+        return len(y)
+
+    assert looks(train, ranks=1)[0].activations == 3 * BLOCK_INPUT / 2
+
+
+@settled
+def test_what_an_autograd_function_keeps_as_an_attribute_is_an_activation():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.doubled = 2 * x
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.doubled
+
+    def train():
+        y = Square.apply(torch.ones(8, 100, requires_grad=True))
+        with span("F"):
+            pass
+        return len(y)
+
+    assert looks(train, ranks=1)[0].activations == BLOCK_INPUT

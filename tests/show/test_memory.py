@@ -7,9 +7,11 @@ import io
 import pytest
 from PIL import Image
 
-from distlab.events import Memory, Span
+from distlab.events import Compute, Memory, Span
 from distlab.recording import Recording, RecordingError
 from distlab.show import memories, memory
+from distlab.show.areas import KINDS
+from distlab.show.colours import looks_in_turn
 
 
 def three_moments(rank: int = 0, second: float = 0.0) -> list[Memory]:
@@ -32,6 +34,7 @@ def test_the_text_has_the_peak_of_each_kind_and_of_all_together():
         "bytes held on each rank: the peak of each kind, and of all together",
         "          parameters     gradients     optimizer   activations       buffers         other  all together",
         "rank 0          4 kB          4 kB          8 kB          5 kB          2 kB           0 B         18 kB",
+        "rank 1 not looked at",
         "rank 2      1.004 MB          4 kB          8 kB          5 kB          2 kB           0 B      1.013 MB",
     ]
 
@@ -54,11 +57,90 @@ def test_one_moment_and_no_bytes_are_drawn():
 
 
 def test_a_recording_without_memory_is_refused_in_words():
-    with pytest.raises(ValueError, match="has no memory in it: no rank noted what it holds"):
+    with pytest.raises(ValueError, match="has no memory in it: no rank noted what it holds") as error:
         memory(Recording([[], []]))
+    assert 'put `with span("step"):` around what you want to see, and run again' in str(error.value)
     for rank in (0, 2, -1):
         with pytest.raises(ValueError, match=f"Nothing was noted on rank {rank}. Memory was noted on ranks 1."):
             memory(Recording([[], three_moments()]), rank)
+
+
+@pytest.mark.parametrize(
+    ("history", "remedy"),
+    [
+        ([Compute(operators=7)], 'Ranks look where spans begin and end: put `with span("step"):` around'),
+        ([Compute()], 'With record="messages" none does: run it with record=True'),
+        ([Span("F"), Compute(), Span("")], 'With record="messages" none does: run it with record=True'),
+    ],
+    ids=["without a span", "messages", "messages, with a span"],
+)
+def test_a_run_without_memory_says_how_to_have_it(history, remedy):
+    with pytest.raises(ValueError) as error:
+        memory(Recording([history, history]))
+    assert remedy in str(error.value) and "`with span(" in str(error.value)
+
+
+def test_ranks_that_did_not_look_have_no_peak_among_many_ranks_either():
+    ranks = [three_moments(10_000 * rank) if rank % 2 else [] for rank in range(20)]
+    lines = str(memory(Recording(ranks), 3)).splitlines()
+    assert lines[1].endswith("the one that peaks highest; 10 of them were not looked at")
+    assert [line.split()[1] for line in lines[3:]] == ["1", "19"]
+
+
+def test_a_rank_that_has_no_such_span_was_not_looked_at_during_it():
+    one_step = [Span("step1"), Memory(parameters=5), Span(""), Memory(parameters=6)]
+    picture = memory(Recording([two_steps(), one_step])).during("step2")
+    assert picture.peaks[1] == {} and str(picture).splitlines()[-1] == "rank 1 not looked at"
+
+
+def test_a_span_that_was_cut_shows_what_was_seen_of_it():
+    picture = memory(Recording([two_steps()[:11], two_steps()[:9]], notes=("cut after 20 events",)))
+    assert [event.parameters for event in picture.during("step2").noted[0]] == [500]
+    assert str(picture.during("step2")).splitlines()[2:] == [
+        "rank 0         500 B           0 B           0 B           0 B           0 B           0 B         500 B",
+        "rank 1 not looked at",
+        "note: cut after 20 events",
+    ]
+    with pytest.raises(ValueError, match="Rank 1 did not look at its memory in 'step2'"):
+        memory(picture_of_the_same(), 1).during("step2")
+
+
+def picture_of_the_same() -> Recording:
+    return Recording([two_steps()[:11], two_steps()[:9]])
+
+
+def test_where_nobody_looked_the_image_is_pale():
+    second, history = 1.0, []
+    for step in range(3):
+        for edge, name in enumerate(("step", "")):
+            history += [Span(name), Memory(parameters=1_000, time=second * (3 * step + edge))]
+    looks = memory(Recording([history])).looks[0]
+    assert looks.last_before_a_gap == {1, 3, 5}
+    outer = memory(Recording([[Span("all"), Memory(time=0.5), *history, Span(""), Memory(time=9.0)]])).looks[0]
+    assert outer.last_before_a_gap == {7}
+    assert outer.during("step").last_before_a_gap == {5}  # from step to step it was looked at, inside "all"
+    pixels = memory(Recording([history])).pixels()
+    looked_at = memory(Recording([[event for event in history if type(event) is Memory]])).pixels()
+    assert blue(pixels) < 0.7 * blue(looked_at)
+
+
+def blue(pixels) -> int:
+    """How many pixels are of the colour of parameters, not veiled."""
+    colour = tuple(int(looks_in_turn(KINDS)["parameters"].colour[at : at + 2], 16) for at in (1, 3, 5))
+    return int((abs(pixels[..., :3].astype(int) - colour).sum(axis=2) < 10).sum())
+
+
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_an_image_has_its_notes_or_the_first_of_them(number):
+    notes = tuple(f"what one ought to know, {place}" for place in range(number))
+    picture = memory(Recording([three_moments()], notes=notes))
+    heights = [Image.open(io.BytesIO(p.png())).height for p in (memory(Recording([three_moments()])), picture)]
+    assert heights[1] - heights[0] == 14 * min(number, 4) and picture.png() == picture.png()
+    assert [words for words in texts_of(picture.figure()) if notes[0] in words]
+
+
+def texts_of(figure) -> list[str]:
+    return [text.get_text() for text in figure.texts]
 
 
 def test_peaks_and_ends_are_numbers_by_rank_and_kind():

@@ -10,12 +10,13 @@ import pytest
 from matplotlib._pylab_helpers import Gcf
 from PIL import Image
 
-from distlab.events import Compute, Done, Exit, Message, Span, Wait
+from distlab.events import Compute, Done, Exit, Fail, Message, Span, Wait
 from distlab.machine.machines import Link, classroom
 from distlab.machine.reasons import ReplayError
 from distlab.recording import History, Recording
 from distlab.show import timeline
 from distlab.show.colours import SERIES, looks_of_spans
+from distlab.show.measured import measured
 from tests.machine.recordings import FREE, blocking_gpipe, each, gpipe, one_f_one_b, pipeline, with_links
 
 SLOW = with_links(Link(0.0, 1.0))  # a byte takes a second
@@ -190,6 +191,46 @@ def test_work_that_was_not_counted_is_named():
     assert lines_of(recording, SLOW)[-1].startswith('note: no work was counted (record="messages")')
 
 
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_where_work_was_not_counted_nobody_is_said_to_be_idle(num_ranks):
+    recording = each(num_ranks, lambda rank, h: h.compute(0.0).collective("all_reduce", 4))
+    lines = lines_of(recording, SLOW)
+    assert not any("busy 0 s" in line or "bubble" in line for line in lines)
+    assert lines[-2].endswith("in all, without the ranks' work: how busy they are is not known")
+    words = [text.get_text() for text in timeline(recording, SLOW).figure().axes[0].texts]
+    assert words.count("not counted") == num_ranks and not any("% busy" in word for word in words)
+
+
+def test_what_was_cut_is_shown_as_far_as_all_ranks_are_known():
+    whole = measured_by_hand()
+    cut = Recording([whole.ranks[0][:6], whole.ranks[1][:7]], notes=("cut after 13 events",))
+    lines = lines_of(cut, "measured")
+    assert lines[1:4] == [
+        f"rank 0 |F0{'─' * 62}{'~' * 32}|",
+        f"rank 1 |{'─' * 16}{'·' * 48}{'~' * 32}|",
+        f"{'0':>9}{'6 s':>95}",
+    ]
+    assert lines[-3:-1] == [
+        "note: cut after 13 events",
+        "note: shown as far as all ranks are known: the record of rank 0 ends first",
+    ]
+
+
+def test_a_rank_that_had_returned_before_the_cut_is_known_to_the_end():
+    whole = measured_by_hand()
+    cut = Recording([whole.ranks[0][:9], whole.ranks[1]], notes=("cut after 19 events",))
+    assert f"{'0':>9}{'10 s':>95}" in lines_of(cut, "measured")
+    assert lines_of(Recording([whole.ranks[0][:6], whole.ranks[1]]), "measured")[3] == f"{'0':>9}{'9 s':>95}"
+
+
+def test_an_image_has_the_notes_that_stand_below_the_text():
+    recording = Recording(two_ranks().ranks, notes=("relies on buffering",))
+    (title,) = [text.get_text() for text in timeline(recording, SLOW).figure().texts]
+    assert title.splitlines()[-1] == "note: relies on buffering"
+    (title,) = [text.get_text() for text in timeline(measured_by_hand(), "measured").figure().texts]
+    assert title == "this computer, measured"
+
+
 def test_what_this_computer_measured():
     assert str(timeline(measured_by_hand(), "measured")).splitlines() == [
         "this computer, measured",
@@ -268,3 +309,15 @@ def test_spans_are_told_apart_by_hatch_as_well():
     assert list(looks) == ["F", "B", "W", "10", "forward", "update"]
     assert len({look.hatch for look in looks.values()}) == len(looks)
     assert len(set(SERIES)) == len(SERIES) == len({look.hatch for look in SERIES})
+
+
+def test_on_the_measured_clock_a_wait_that_failed_ends_there_and_a_threads_wait_holds_up_nobody():
+    def issue(id, start):
+        return Message(id, "all_reduce", elements=1, bytes=4, start=start)
+
+    histories = [
+        [issue(1, 1.0), Wait(1, 1.0), Fail(1, 3.0), Exit("returned", 4.0)],
+        [issue(1, 1.0), Wait(1, 1.0, when="thread"), Done(1, 3.0), Exit("returned", 4.0)],
+    ]
+    waits = [[s for s in of_rank if s.kind == "wait"] for of_rank in measured(Recording(histories)).segments]
+    assert [(s.start, s.end) for s in waits[0]] == [(1.0, 3.0)] and waits[1] == []
