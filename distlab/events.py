@@ -37,7 +37,7 @@ class Message(NamedTuple):
     in. ``peer`` and ``root`` are ranks of the whole run, or None; ``parts`` are the elements that go to each member
     where the sizes may differ (all-to-all, scatter, gather), else (), and ``expects`` those that this rank has made
     room for from each. ``is_async`` says of a collective that the learner got a Work to
-    wait for.
+    wait for. ``strides`` are those of what a backend takes as it lies in memory, where its elements are not in a row.
     """
 
     id: int
@@ -57,6 +57,7 @@ class Message(NamedTuple):
     is_async: bool = False
     start: float = 0.0
     place: int = 0
+    strides: tuple[int, ...] = ()
 
 
 class Wait(NamedTuple):
@@ -64,13 +65,16 @@ class Wait(NamedTuple):
 
     ``when`` is "now", or "backward" where it waits at the end of the backward pass (DDP by a hook, FSDP for its
     reduce-scatters). FSDP has a GPU's stream of its own wait for those as soon as they are issued, which a CPU can only
-    do itself: "stream" is that wait, which replay passes over, and "backward" follows it without a Done.
+    do itself: "stream" is that wait, which replay passes over, and "backward" follows it without a Done. "thread" is
+    the wait of another thread than the rank's main one, and keeps only that thread. ``limit`` are the seconds after
+    which the wait gives up by itself, 0 if it outlasts the run.
     """
 
     id: int
     start: float = 0.0
     place: int = 0
     when: str = "now"
+    limit: float = 0.0
 
 
 class Done(NamedTuple):
@@ -81,11 +85,31 @@ class Done(NamedTuple):
     source: int | None = None
 
 
+class Fail(NamedTuple):
+    """The wait for the message ``id`` ended by an error, which the learner may have caught."""
+
+    id: int
+    end: float = 0.0
+
+
 class Drop(NamedTuple):
     """The Work of the send or receive ``id`` was thrown away before anybody waited for it: the message may be lost."""
 
     id: int
     time: float = 0.0
+
+
+class Touch(NamedTuple):
+    """The rank used the memory of the message ``id`` before it had waited for it.
+
+    ``how`` is "read" (what it receives) or "written" (what it sends or receives). The line is ``place``, unless only
+    the wait showed that somebody had written since the message was issued: then it is 0.
+    """
+
+    id: int
+    how: str
+    time: float = 0.0
+    place: int = 0
 
 
 class Span(NamedTuple):
@@ -137,5 +161,5 @@ class Exit(NamedTuple):
     time: float = 0.0
 
 
-Event = Compute | Message | Wait | Done | Drop | Span | Memory | MakeGroup | Exit
+Event = Compute | Message | Wait | Done | Fail | Drop | Touch | Span | Memory | MakeGroup | Exit
 KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}

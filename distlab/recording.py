@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -12,7 +12,8 @@ from typing import NamedTuple, get_args, get_origin, get_type_hints
 
 from distlab.events import KINDS, Compute, Done, Drop, Event, Message, Span, Wait
 
-_FORMAT = "distlab recording 1"
+_FORMAT = "distlab recording 2"
+_BEFORE = {"distlab recording 1": {Message: 17, Wait: 4}}  # formats that are still read: how many fields events had
 _FIELDS = {kind: tuple(get_type_hints(kind).items()) for kind in KINDS.values()}
 
 
@@ -100,11 +101,12 @@ class Recording:
             content = json.loads(Path(path).read_text())
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise RecordingError(f"{path} is not JSON: {error}") from None
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        if not isinstance(content, dict) or content.get("format") not in (_FORMAT, *_BEFORE):
             raise RecordingError(f'{path} is not a recording: expected an object with "format": "{_FORMAT}"')
         try:
             groups = [Group(str(name), tuple(members)) for name, members in content["groups"]]
-            ranks = [_read_history(rank, history) for rank, history in enumerate(content["ranks"])]
+            num_fields = {kind: len(kind._fields) for kind in KINDS.values()} | _BEFORE.get(content["format"], {})
+            ranks = [_read_history(rank, history, num_fields) for rank, history in enumerate(content["ranks"])]
             recording = cls(ranks, groups, content["places"], tuple(content["notes"]), content["as_if"])
             recording.validate()
         except RecordingError as error:
@@ -150,19 +152,18 @@ def _scale(event: Event, flops: float, bytes: float) -> Event:
     return event
 
 
-def _read_history(rank: int, history: Iterable) -> list[Event]:
-    return [_read_event(rank, number, entry) for number, entry in enumerate(history)]
+def _read_history(rank: int, history: Iterable, num_fields: Mapping[type, int]) -> list[Event]:
+    return [_read_event(f"rank {rank}, event {number}", entry, num_fields) for number, entry in enumerate(history)]
 
 
-def _read_event(rank: int, number: int, entry) -> Event:
-    where = f"rank {rank}, event {number}"
+def _read_event(where: str, entry, num_fields: Mapping[type, int]) -> Event:
     if not isinstance(entry, list) or not entry or entry[0] not in KINDS:
         raise RecordingError(f"{where}: expected [kind, …] with a kind of {', '.join(KINDS)}, got {str(entry)[:60]}")
     kind = KINDS[entry[0]]
     fields = [tuple(value) if isinstance(value, list) else value for value in entry[1:]]
-    if not len(fields) == len(kind._fields):
-        raise RecordingError(f"{where}: {entry[0]} has {len(kind._fields)} fields, got {len(fields)}")
-    for (name, expected), value in zip(_FIELDS[kind], fields, strict=True):
+    if len(fields) != num_fields[kind]:
+        raise RecordingError(f"{where}: {entry[0]} has {num_fields[kind]} fields, got {len(fields)}")
+    for (name, expected), value in zip(_FIELDS[kind], fields):
         if not _fits(value, expected):
             raise RecordingError(f"{where}: {name} must be {getattr(expected, '__name__', expected)}, got {value!r}")
     return kind(*fields)

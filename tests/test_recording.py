@@ -68,6 +68,17 @@ def test_a_run_saved_and_loaded_draws_the_same_to_the_byte(tmp_path):
     assert len(texts) == 1 and "modelled on H100 cluster" in texts.pop()
 
 
+def test_a_recording_that_was_saved_before_events_had_more_fields_is_still_read(tmp_path):
+    by_hand().save(tmp_path / "now.json")
+    content = json.loads((tmp_path / "now.json").read_text())
+    content["format"] = "distlab recording 1"
+    for history in content["ranks"]:
+        for event in history:
+            del event[{"Message": 18, "Wait": 5}.get(event[0], len(event)) :]
+    (tmp_path / "before.json").write_text(json.dumps(content))
+    assert Recording.load(tmp_path / "before.json") == Recording.load(tmp_path / "now.json")
+
+
 def damaged(tmp_path, change) -> str:
     """The complaint about a saved recording after ``change(content)``."""
     file = tmp_path / "damaged.json"
@@ -94,7 +105,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path):
     assert "expected [kind, …]" in damaged(tmp_path, lambda c: c["ranks"][1].append(["Dance", 1]))
     assert "has 6 fields, got 1" in damaged(tmp_path, lambda c: c["ranks"][1].append(["Compute", 1.0]))
     assert "no message 99 was issued before it" in damaged(
-        tmp_path, lambda c: c["ranks"][1].append(["Wait", 99, 0.0, 0, "now"])
+        tmp_path, lambda c: c["ranks"][1].append(["Wait", 99, 0.0, 0, "now", 0.0])
     )
     assert "is not a recording" in damaged(tmp_path, lambda c: c.update(format="something else"))
     assert "is a damaged recording: KeyError" in damaged(tmp_path, lambda c: c.pop("ranks"))

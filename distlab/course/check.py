@@ -12,6 +12,7 @@ from distlab.course.exercise import Exercise, NotStarted, Wrong
 from distlab.course.notebook import Notebook
 from distlab.course.places import lab_file
 from distlab.course.trial import Trial
+from distlab.ranks.interrupts import Interrupted
 
 PASSED, FAILED, NOT_STARTED = "✓", "✗", "○"
 _STUB = "`raise NotImplementedError` still stands in it. Put your code in its place"
@@ -35,10 +36,14 @@ class Verdict:
 def check(exercise) -> None:
     """Tries an exercise on real ranks and prints what it finds; give it the function or class itself.
 
-    Never raises at a learner's desk. Under nbgrader (NBGRADER_EXECUTION is set) anything but ✓ raises CheckFailed, so
-    that it scores.
+    Never raises at a learner's desk, unless they stop it: then Interrupted, of which a notebook shows only the message.
+    Under nbgrader (NBGRADER_EXECUTION is set) anything but ✓ raises CheckFailed, so that it scores.
     """
-    verdict = examine(exercise)
+    try:
+        verdict = examine(exercise)
+    except KeyboardInterrupt:
+        name = getattr(exercise, "__name__", repr(exercise))
+        raise Interrupted(f"Interrupted before check({name}) had found anything.") from None
     print(verdict)
     if "NBGRADER_EXECUTION" in os.environ and verdict.mark != PASSED:
         raise CheckFailed(str(verdict))
@@ -63,8 +68,8 @@ def examine(learners) -> Verdict:
         f"\n  (with the course's own {', '.join(borrowed)}, since yours has not passed its check)" if borrowed else ""
     )
     verdict = _try(exercise, learners, Trial(instead={id(mine): course for mine, course in borrowed.values()}))
-    if verdict.mark == PASSED:
-        progress.record_pass(name, learners)
+    if verdict.mark == PASSED and (where := progress.record_pass(name, learners)):
+        note += f"\n  ({where})"
     return Verdict(verdict.mark, verdict.text + note)
 
 
@@ -77,8 +82,13 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
             return Verdict(NOT_STARTED, f"{name}: write `{stub.function}` first")
         return Verdict(NOT_STARTED, f"{name}: not started: {_STUB}; hint({name}) helps")
     except Wrong as wrong:
-        first, *others = exercise.explain(wrong.believed, wrong.fields) or ["This is not yet right."]
-        sentences = [first, *(f"Or: {other}" for other in others)]  # all of them predict exactly what came
+        # Numbers that depend on who was quicker explain nothing; several misconceptions may predict exactly what came.
+        explained = [
+            *(line[0].upper() + line[1:] for line in trial.loose_ends),
+            *exercise.explain(wrong.believed, wrong.fields),
+        ]
+        first, *others = explained or ["This is not yet right."]
+        sentences = [first, *(f"Or: {other}" for other in others)]
         detail = wrong.detail.replace("\n", "\n  ")
         return Verdict(FAILED, f"{name}, {wrong.case}:\n  " + "\n  ".join([*sentences, detail]))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from distlab.course.exercise import NotStarted, Wrong
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
+from distlab.ranks.loose_ends import loose_ends
 from distlab.ranks.outcome import RankError, Run
 
 _SECONDS = 10
@@ -31,12 +32,14 @@ class RankFailed(Wrong):
 class Trial:
     """One check's way to run things on ranks; ``seed`` is drawn afresh for each check.
 
+    ``loose_ends`` says what the last run began and did not wait for, which comes before all that it may explain.
     ``instead`` maps the ``id`` of an unfinished exercise to the course's version, which runs in its place.
     """
 
     def __init__(self, seed: int | None = None, instead: Mapping[int, object] | None = None):
         self.seed = secrets.randbelow(2**31) if seed is None else seed
         self._instead = instead
+        self.loose_ends: list[str] = []
 
     def run(self, case: str, driver, *args, ranks: int) -> list:
         """Runs ``driver(*args)`` on ranks, silently, and returns the values by rank.
@@ -50,10 +53,15 @@ class Trial:
         """Does what :meth:`run` does and returns the Run, whose recording holds the messages (and compute, if
         asked)."""
         settings = Settings(ranks, seed=self.seed, record=record)
+        self.loose_ends = []
         try:
-            return launch(driver, args, settings, WorkLimit(_SECONDS), quiet=True, instead=self._instead)
+            run = launch(driver, args, settings, WorkLimit(_SECONDS), quiet=True, instead=self._instead)
         except RankError as error:
             cause = error.failures[error.rank]
-            if cause.type == "NotImplementedError" and cause.frames and not cause.message:  # torch's have one
+            is_bare = not cause.message and cause.raised_at is None  # a library's has a message, or a line of its own
+            if cause.type == "NotImplementedError" and cause.frames and is_bare:
                 raise NotStarted(cause.frames[-1].function) from None
             raise RankFailed(case, error) from None
+        if run.recording is not None:
+            self.loose_ends = loose_ends(run.recording)
+        return run

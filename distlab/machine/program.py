@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distlab.events import Compute, Message, Span, Wait
+from distlab.events import Compute, Fail, Message, Span, Wait
 from distlab.machine.first_come import FirstCome
 from distlab.machine.hardware import Machine
 from distlab.machine.links import Links
@@ -64,6 +64,7 @@ class _Compiler:
         overhead_s = self.machine.operator_overhead_s
         pairing, join = self.pairing, self.matching.join
         steps, left, spans, label, num_issued = [], {}, [], "", 0
+        given_up = {event.id for event in self.recording.ranks[rank] if type(event) is Fail}
         for event in self.recording.ranks[rank]:
             kind = type(event)
             if kind is Message:
@@ -73,10 +74,10 @@ class _Compiler:
                 steps += (ISSUE, operation) if operation is not None else (MEET, entry)
                 left[event.id] = operation, event
             elif kind is Wait:
-                if event.when == "stream":
+                if event.when == "stream" or event.id in given_up:
                     continue
                 operation, message = left.pop(event.id, None) or self.waited_before(rank, event)
-                if message is not None:
+                if message is not None and event.when != "thread":
                     steps += (WAIT, operation) if operation is not None else (AWAIT, event.id)
             elif kind is Compute:
                 seconds = event.flops / flops_per_s + event.bytes / bytes_per_s + event.operators * overhead_s

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 
 from distlab.ranks import arguments, shipping
 from distlab.ranks.cells import rename
 from distlab.ranks.failures import Failure, death, verdict
-from distlab.ranks.job import Job
+from distlab.ranks.interrupts import Interrupted, OneInterrupt
+from distlab.ranks.job import Job, run_folder
 from distlab.ranks.limits import ClockLimit
 from distlab.ranks.listening import Deaf, Listener
-from distlab.ranks.outcome import RankError, Run, describe_interrupt
+from distlab.ranks.loose_ends import loose_ends
+from distlab.ranks.outcome import NONE_HAD_BEGUN, RankError, Run, describe_interrupt, rebuilt
 from distlab.ranks.output import Screen, Tape, name_ranks
+from distlab.ranks.settings import Settings
 from distlab.ranks.stacks import read_stack
-from distlab.ranks.starting import RANK_ENVIRONMENT, new_ranks
+from distlab.ranks.starting import ForkedRanks, SpawnedRanks, new_ranks
 from distlab.ranks.worker import ON_RANK
 from distlab.recording import Recording
 
@@ -33,16 +33,6 @@ _STACK_PATIENCE = 0.3
 _one_at_a_time = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a run is to be: what :func:`run` takes, with the device decided."""
-
-    ranks: int
-    device: str = "cpu"
-    seed: int = 0
-    record: bool | str = True
-
-
 def run(
     fn,
     *args,
@@ -51,74 +41,64 @@ def run(
     timeout: float = 60,
     seed: int = 0,
     record: bool | str = True,
+    start: str = "auto",
 ) -> Run:
     """Runs ``fn(*args)`` on ``ranks`` fresh processes at once, the process group ready when it starts.
 
-    ``fn`` asks ``dist.get_rank()`` who it is; the same function runs unchanged under torchrun once that has made the
-    group. ``device`` is "cpu" (gloo), "cuda" (NCCL, one GPU a rank) or "auto": CUDA when there are two GPUs or more
-    and enough for all ranks. ``timeout`` is in seconds, for the whole run. torch, numpy and random start from
-    ``seed``, the same on every rank. ``record`` is True (messages and compute), "messages" (nearly free) or False
-    (for anything timed). The ranks hold copies: they cannot change the notebook's objects.
+    ``fn`` asks ``dist.get_rank()`` who it is. ``device`` is "cpu" (gloo), "cuda" (NCCL, one GPU a rank) or "auto":
+    CUDA when there are two GPUs or more and enough for all ranks. ``timeout`` is in seconds, for the whole run. torch,
+    numpy and random start from ``seed``, the same on every rank. ``record`` is True (messages and compute), "messages"
+    (nearly free) or False (for anything timed): only in a recorded run are hangs, mismatches and groups made in
+    different order named. The ranks hold copies: they cannot change the notebook's objects, and what the notebook has
+    set for its process (default dtype, grad mode, print options, log level and the like) holds on them.
+
+    The same function runs unchanged under torchrun once that has made the group, unless it leans on what ranks share
+    only here: forked ranks (``start="fork"``, which is "auto" on Linux) have the same memory addresses, hash seed (so
+    the order of sets) and imported modules. With ``start="spawn"``, which takes seconds, each is a fresh Python with
+    addresses and a hash seed of its own, as under torchrun.
 
     Returns a Run with ``.values``, ``.output`` and ``.recording``. Raises RankError when a rank does not finish,
     ValueError or TypeError naming the argument when one is wrong.
     """
-    arguments.check(fn, args, ranks=ranks, device=device, timeout=timeout, seed=seed, record=record)
-    settings = Settings(ranks, arguments.pick_device(device, ranks), seed, record)
+    arguments.check(fn, args, ranks=ranks, device=device, timeout=timeout, seed=seed, record=record, start=start)
+    settings = Settings(ranks, arguments.pick_device(device, ranks), seed, record, start)
     return launch(fn, args, settings, ClockLimit(timeout))
 
 
 def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None, watch=None) -> Run:
     """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`.
 
-    ``watch(look)`` is called again and again while they run; ``look()`` returns what each rank has printed so far, and
-    the Recording so far.
+    ``watch(look)`` is called all the while; ``look()`` returns what each rank has printed and the Recording.
     """
     if ON_RANK in os.environ:
         raise RuntimeError("run() was called on a rank: only the notebook starts ranks. Call the function itself.")
-    payload = shipping.pack(fn, args, instead)
-    if not _one_at_a_time.acquire(blocking=False):
-        raise RuntimeError("another run() has not finished in this notebook: one at a time.")
-    try:
-        with tempfile.TemporaryDirectory(prefix=f"distlab-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
-            job = _job(folder, payload, settings, limit.seconds)
-            return _Supervisor(job, limit, quiet, watch).supervise(getattr(fn, "__name__", type(fn).__name__))
-    finally:
-        _one_at_a_time.release()
-
-
-def _job(folder: str, payload: shipping.Payload, settings: Settings, seconds: float) -> Job:
-    size = str(settings.ranks)
-    return Job(
-        folder=folder,
-        num_ranks=settings.ranks,
-        device=settings.device,
-        seed=settings.seed,
-        record=settings.record,
-        group_timeout=seconds + GROUP_LIMIT,
-        working_directory=os.getcwd(),
-        path=list(sys.path),
-        environment=os.environ | RANK_ENVIRONMENT | {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, ON_RANK: "1"},
-        started=time.monotonic(),
-        payload=payload,
-    )
+    with OneInterrupt(NONE_HAD_BEGUN) as interrupt:
+        payload = shipping.pack(fn, args, instead)
+        if not _one_at_a_time.acquire(blocking=False):
+            raise RuntimeError("another run() has not finished in this notebook: one at a time.")
+        try:
+            with run_folder() as folder:
+                job = settings.job(folder, fn, payload, limit.seconds + GROUP_LIMIT)
+                return _Supervisor(job, limit, new_ranks(settings.start), quiet, watch).supervise(interrupt)
+        finally:
+            _one_at_a_time.release()
 
 
 class _Supervisor:
     """Watches the ranks of one run from start to end."""
 
-    def __init__(self, job: Job, limit, quiet: bool, watch):
+    def __init__(self, job: Job, limit, ranks: ForkedRanks | SpawnedRanks, quiet: bool, watch):
         self._job, self._limit, self._quiet, self._watch = job, limit, quiet, watch
-        self._ranks = new_ranks()
+        self._ranks = ranks
         self._connections: dict[int, Connection] = {}
         self._tapes: list[Tape] = []
         self._screen = Screen(self._tapes, partial(rename, sources=job.payload.sources))
         self._ready: set[int] = set()
         self._values: dict[int, bytes] = {}
         self._failures: dict[int, Failure] = {}
-        self._listener = Listener(job) if job.record else Deaf()
+        self._listener = Listener(job, self._ask_for_threads) if job.record else Deaf()
 
-    def supervise(self, name: str) -> Run:
+    def supervise(self, interrupt: OneInterrupt) -> Run:
         """Starts the ranks, waits for them, ends them, and returns or raises what came of it."""
         try:
             self._start()
@@ -126,15 +106,20 @@ class _Supervisor:
             self._stop_the_rest()
             finding = self._last_finding()
         except KeyboardInterrupt:
-            self._stop_the_rest()
-            print(describe_interrupt(self._failures, sorted(self._values)))
-            raise
+            raise Interrupted(self._where_all_stand()) from None
         finally:
+            interrupt.hold("Interrupted just as the run ended.")
             try:
                 self._ranks.end(wait=len(self._values) < self._job.num_ranks)
             finally:
                 output = self._close()
-        return self._conclude(name, reason, finding, output)
+        return self._conclude(reason, finding, output)
+
+    def _where_all_stand(self) -> str:
+        if len(self._ready) < self._job.num_ranks:
+            return NONE_HAD_BEGUN
+        self._stop_the_rest()
+        return describe_interrupt(self._failures, sorted(self._values))
 
     def _close(self) -> list[str]:
         """Closes all that was open to the ranks, shows what they printed and returns it."""
@@ -148,16 +133,23 @@ class _Supervisor:
         self._listener.listen()
         return self._listener.last_finding() or self._listener.lost_send()
 
-    def _conclude(self, name: str, reason: str, finding: str, output: list[str]) -> Run:
+    def _conclude(self, reason: str, finding: str, output: list[str]) -> Run:
         """Returns the run if every rank finished and nothing was wrong, raises RankError otherwise."""
-        failures = self._failures | self._listener.misfits() if not self._has_raised() else self._failures
+        failures = self._failures | ({} if self._has_raised() else self._listener.misfits())
+        values, failures = ([], failures) if failures else rebuilt(self._values)
         if not failures:
-            return Run(name, self._job.device, self._unpack_values(), output, self._listener.recording())
+            recording = self._listener.recording()
+            if recording is not None and not self._quiet:
+                for line in loose_ends(recording):
+                    print(f"Note: {line}")
+            return Run(self._job.name, self._job.device, values, output, recording)
         sentence, first = verdict(failures, sorted(self._values), reason, finding)
         raise RankError(sentence, failures, first, output)
 
     def _has_raised(self) -> bool:
-        return any(failure.kind == "raised" and not failure.is_victim for failure in self._failures.values())
+        """Whether a rank raised by itself: what does not fit explains more than what the backend says of it."""
+        raised = [failure for failure in self._failures.values() if failure.kind == "raised"]
+        return any(not failure.is_victim and not failure.is_backends for failure in raised)
 
     def _start(self) -> None:
         started = self._ranks.start(self._job)
@@ -191,7 +183,7 @@ class _Supervisor:
         return ""
 
     def _look(self) -> tuple[list[str], Recording | None]:
-        return self._screen.texts(), self._listener.recording()
+        return self._screen.texts(), self._listener.recording(is_over=False)
 
     def _listen(self) -> None:
         for connection in wait(list(self._connections.values()), _POLL):
@@ -214,6 +206,11 @@ class _Supervisor:
             self._values[rank] = content[0]
         elif kind == "failed":
             self._failures[rank] = content[0]
+
+    def _ask_for_threads(self, rank: int) -> None:
+        """Has a rank write into its log which of its threads could still act."""
+        with contextlib.suppress(OSError):  # it has died since, which is noted elsewhere
+            self._connections[rank].send(("threads",))
 
     def _go(self) -> None:
         """Lets the functions begin: every rank is in the process group, so that none can leave while another joins."""
@@ -253,6 +250,3 @@ class _Supervisor:
             frames, operation = self._stack(rank)
             stopped = Failure("stopped", frames=frames, function=operation)
             self._failures[rank] = self._listener.waiting(rank) or stopped
-
-    def _unpack_values(self) -> list:
-        return [shipping.unpack_value(self._values[rank]) for rank in range(self._job.num_ranks)]

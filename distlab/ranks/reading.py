@@ -131,6 +131,10 @@ def _barrier(size: int, *options, **named) -> dict:
     return _fields("barrier", (), options=[*options, *named.values()])
 
 
+def _monitored_barrier(size: int, *options, **named) -> dict:
+    return _fields("monitored_barrier", ())
+
+
 def _send(size: int, tensors: Sequence, peer: int, tag: int = 0) -> dict:
     return _fields("send", tensors, peer=int(peer), tag=int(tag))
 
@@ -165,7 +169,7 @@ READINGS = {
     "alltoall_base": _all_to_all_single,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,
-    "monitored_barrier": _barrier,
+    "monitored_barrier": _monitored_barrier,
     "send": _send,
     "recv": _recv,
     "recv_anysource": _recv_any,

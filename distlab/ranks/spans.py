@@ -7,6 +7,7 @@ import contextlib
 from distlab.events import Span
 from distlab.ranks.holding import note_held
 from distlab.ranks.log import Log
+from distlab.ranks.uncompiled import uncompiled
 
 _logs: list[Log] = []  # this rank's log; empty outside a watched rank
 
@@ -28,15 +29,34 @@ def span(name: str, index: int | None = None, flops: float | None = None):
     if flops is not None and flops < 0:
         raise ValueError(f"flops must not be negative, got {flops!r}")
     label = name if index is None else f"{name}{index}"
-    for log in _logs:
-        log.open_spans += 1
-        _note(log, Span(label, flops, log.now(), log.place()))
+    logs = [log for log in _logs if _is_followed(log, label)]
+    for log in logs:
+        _begin(log, label, flops)
     try:
         yield
     finally:
-        for log in _logs:
-            _note(log, Span("", None, log.now(), 0))
-            log.open_spans -= 1
+        for log in logs:
+            _end(log)
+
+
+@uncompiled
+def _begin(log: Log, label: str, flops: float | None) -> None:
+    log.open_spans += 1
+    _note(log, Span(label, flops, log.now(), log.place()))
+
+
+@uncompiled
+def _end(log: Log) -> None:
+    _note(log, Span("", None, log.now(), 0))
+    log.open_spans -= 1
+
+
+@uncompiled
+def _is_followed(log: Log, label: str) -> bool:
+    """Whether it is the main thread that opens a span: those of several threads would not nest."""
+    if not log.is_on_main_thread:
+        log.note(f"the span {label!r} was opened by a thread that is not the rank's main one: it is not shown")
+    return log.is_on_main_thread
 
 
 def _note(log: Log, boundary: Span) -> None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing.connection as mpc
 import os
 import shutil
 import sys
-import threading
 
 from distlab.ranks import worker
 from distlab.ranks.job import read_job
 from distlab.ranks.server import open_text_streams
 
 
-def _end_with(connection, folder: str) -> None:
-    """Ends this process, and removes the run's folder, when the notebook's end of the connection closes."""
-    leave = os._exit
-
-    def watch():
-        try:
-            connection.recv()
-        except EOFError:
-            shutil.rmtree(folder, ignore_errors=True)
-            leave(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _end(leave, folder: str) -> None:
+    """Ends this process, and removes the run's folder: the notebook is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    leave(1)
 
 
 def main() -> None:
@@ -36,7 +28,7 @@ def main() -> None:
     connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
     open_text_streams()
     try:
-        worker.work(read_job(folder, digest), rank, connection, when_started=lambda: _end_with(connection, folder))
+        worker.work(read_job(folder, digest), rank, connection, when_lost=functools.partial(_end, os._exit, folder))
     finally:  # it returns only if there is nobody to report to
         shutil.rmtree(folder, ignore_errors=True)
 

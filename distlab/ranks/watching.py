@@ -9,37 +9,48 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from distlab.events import ANY_SOURCE, P2P, Done, Drop, MakeGroup, Message, Wait
-from distlab.ranks.holding import note_done, note_issued
+from distlab.events import ANY_SOURCE, P2P, Done, Fail, MakeGroup, Message, Wait
+from distlab.ranks.holding import note_issued
+from distlab.ranks.layout import strides_of, tensors_of
 from distlab.ranks.log import Log
 from distlab.ranks.output import name_ranks
 from distlab.ranks.reading import READINGS
-
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.PythonTLSSnapshot
-)
-_NO_TIMEOUT = timedelta(0)
+from distlab.ranks.uncompiled import uncompiled, with_uncompiled_methods
+from distlab.ranks.underway import UnderWay
+from distlab.ranks.works import WatchedWork, keep_ddps_work
 
 
-def unseen():
-    """Hides from the counting of compute what the learner did not call: what a backend does inside a message."""
-    return torch._C._ExcludeDispatchKeyGuard(_KEYS)
-
-
+@with_uncompiled_methods
 class WatchedGroup(dist.ProcessGroup):
-    """Passes every operation on to a real group, and writes it down first."""
+    """Passes every operation on to a real group, and writes it down first.
 
-    def __init__(self, real: dist.ProcessGroup, index: int, members: tuple[int, ...], log: Log):
+    ``members`` are ranks of the run. A limit of the group's below ``run_limit`` seconds, the run's own, was set by the
+    learner: waits that end by it are no deadlocks.
+    """
+
+    def __init__(
+        self,
+        real: dist.ProcessGroup,
+        index: int,
+        members: tuple[int, ...],
+        log: Log,
+        under_way: UnderWay,
+        run_limit: float,
+    ):
         super().__init__(real.rank(), real.size())
         self.real, self.index, self.members, self.log = real, index, members, log
+        self._under_way, self._run_limit = under_way, run_limit
         self._sequence: Counter = Counter()
+        self._one_at_a_time = threading.Lock()
+        self._backends = [real._get_backend(device) for device in real._device_types]
         self._take_over(real)
 
     def _take_over(self, real: dist.ProcessGroup) -> None:
@@ -52,17 +63,33 @@ class WatchedGroup(dist.ProcessGroup):
         self._set_group_desc(real.group_desc)
 
     def watch(self, method: str, args: tuple, kwargs: dict):
-        """Notes one operation and starts it on the real group."""
-        message = self._note(method, args, kwargs)
-        note_issued(self.log, args, kwargs)
-        with unseen():
-            work = getattr(self.real, method)(*args, **kwargs)
-        return WatchedWork(work, message, self)
+        """Notes one operation and starts it on the real group.
 
-    def _note(self, method: str, args: tuple, kwargs: dict) -> Message:
+        One thread at a time, so that operations are noted in the order in which the real group gets them.
+        """
+        with self._one_at_a_time:
+            fields = self._read(method, args, kwargs)
+            tensors = tensors_of(method, args, kwargs, fields.get("root") == self.members[self.real.rank()])
+            message = self._note(fields, strides_of(method, fields["kind"], tensors))
+            if len(self.members) > 1:
+                self._under_way.begin(message, tensors)
+            if self.log.is_on_main_thread:
+                note_issued(self.log, args, kwargs)
+            with self.log.unseen():
+                work = getattr(self.real, method)(*args, **kwargs)
+        return WatchedWork(work, message, self.log, self._under_way, self._limit(args))
+
+    def _limit(self, options: tuple = ()) -> float:
+        """The seconds after which a wait gives up, if the learner has set them; else 0."""
+        set_for_it = [getattr(option, "timeout", None) for option in options]
+        limits = [limit for limit in set_for_it if isinstance(limit, timedelta) and limit > timedelta(0)]
+        limits = limits or [backend.options._timeout for backend in self._backends if hasattr(backend, "options")]
+        limit = min(limits, default=timedelta.max).total_seconds()
+        return limit if limit < self._run_limit else 0.0
+
+    def _read(self, method: str, args: tuple, kwargs: dict) -> dict:
+        """The fields of one operation's Message, its peers and root as ranks of the run."""
         fields = READINGS[method](self.real.size(), *args, **kwargs)
-        channel = (fields["kind"], fields.get("peer"), fields.get("tag")) if "tag" in fields else "collective"
-        self._sequence[channel] += 1
         if method in P2P and not 0 <= fields["peer"] < self.real.size():
             most = self.real.size() - 1
             raise ValueError(f"{method} expects a rank of the group, from 0 to {most}, got {fields['peer']}")
@@ -72,12 +99,18 @@ class WatchedGroup(dist.ProcessGroup):
         for name in ("peer", "root"):
             if fields.get(name) not in (None, ANY_SOURCE):
                 fields[name] = self.members[fields[name]]
+        return fields
+
+    def _note(self, fields: dict, strides: tuple[int, ...] = ()) -> Message:
+        channel = (fields["kind"], fields.get("peer"), fields.get("tag")) if "tag" in fields else "collective"
+        self._sequence[channel] += 1
         message = Message(
             id=self.log.next_id(),
             group=self.index,
             sequence=self._sequence[channel],
             start=self.log.now(),
             place=self.log.place(),
+            strides=strides,
             **fields,
         )
         self.log.write(message)
@@ -85,10 +118,18 @@ class WatchedGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier that gives no Work: it has been waited for when it returns."""
-        message = self._note("monitored_barrier", (), {})
-        self.log.write(Wait(message.id, message.start, message.place))
-        with unseen():
-            self.real.monitored_barrier(timeout, wait_all_ranks)
+        with self._one_at_a_time:
+            message = self._note(READINGS["monitored_barrier"](self.real.size()))
+        limit = timeout.total_seconds() if timeout is not None else self._run_limit
+        when = "now" if self.log.is_on_main_thread else "thread"
+        limit = limit if limit < self._run_limit else 0.0
+        self.log.write(Wait(message.id, message.start, message.place, when, limit))
+        try:
+            with self.log.unseen():
+                self.real.monitored_barrier(timeout, wait_all_ranks)
+        except BaseException:
+            self.log.write(Fail(message.id, self.log.now()))
+            raise
         self.log.write(Done(message.id, self.log.now()))
 
     def __repr__(self) -> str:
@@ -112,7 +153,7 @@ def _watched(method: str):
         return self.watch(method, args, kwargs)
 
     operation.__name__ = method
-    return operation
+    return uncompiled(operation)
 
 
 for _method in READINGS:
@@ -120,145 +161,56 @@ for _method in READINGS:
         setattr(WatchedGroup, _method, _watched(_method))
 
 
-class WatchedWork(dist.Work):
-    """The Work of a watched operation: notes when it is waited for.
+class _Worlds:
+    """The worlds that this process makes, one after the other: run()'s, and what it makes after destroying that.
 
-    A collective's is kept until then, as torch keeps the real one; a send's or receive's is not, so that a Work which
-    the learner drops fails as it does unwatched.
+    torch numbers the ranks of each from 0, and begins anew with the names of groups.
     """
 
-    def __init__(self, real: dist.Work, message: Message, group: WatchedGroup):
-        super().__init__()
-        self._real, self._message, self._log = real, message, group.log
-        self._is_noted = False
-        if message.kind not in P2P:
-            self._log.keep(message.id, self)
+    def __init__(self, log: Log, rank: int):
+        self._log, self._rank = log, rank
+        self._index, self._number, self._members = 0, 0, ()
 
-    def __del__(self):
-        if self._message.kind in P2P and not self._is_noted:
-            self._log.write(Drop(self._message.id, self._log.now()))
+    def begin_group(self, name: str, ranks: Sequence[int], place: int, size: int, store: dist.Store):
+        """Notes a group that is going to be made; returns its number, and its members as ranks of the run.
 
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Waits for the operation, and notes that this rank does.
-
-        Raises RuntimeError where a send or receive is waited for a second time: gloo would wait for ever.
+        ``ranks`` are those of the current world, none for a new world, where this rank is number ``place`` of ``size``.
         """
-        if self._is_noted and self._message.kind in P2P:
-            raise RuntimeError(f"the Work of this {self._message.kind} was waited for before: wait once for each Work")
-        when = "now"
-        if self._message.kind == "reduce_scatter" and _in_fsdps_backward():
-            when = "stream"
-            torch.autograd.Variable._execution_engine.queue_callback(self._note_wait_of_backward)
-        return self._waiting(lambda: self._real.wait(timeout) if timeout != _NO_TIMEOUT else self._real.wait(), when)
+        if ranks:
+            members = tuple(self._members[rank] for rank in ranks)
+            name = f"{name} of world {self._number}" if self._number > 1 else name
+            return self._log.new_group(name, members, self._index), members
+        self._number, self._members = self._meet(place, size, store) if self._index else (1, tuple(range(size)))
+        self._index = self._log.new_group(f"world {self._number}" if self._number > 1 else "world", self._members)
+        return self._index, self._members
 
-    def _note_wait_of_backward(self) -> None:
-        self._log.write(Wait(self._message.id, self._log.now(), self._message.place, "backward"))
-
-    def _waiting(self, wait, when: str = "now"):
-        if not self._is_noted:
-            self._log.write(Wait(self._message.id, self._log.now(), self._log.place(), when))
-        with unseen():
-            result = wait()
-        self._note_done()
-        return result
-
-    def _note_done(self) -> None:
-        if not self._is_noted:
-            self._is_noted = True
-            source = self._real._source_rank() if self._message.peer == ANY_SOURCE else None
-            self._log.write(Done(self._message.id, self._log.now(), source))
-            note_done(self._log)
-        self._log.release(self._message.id)
-
-    def get_future(self) -> torch.futures.Future:
-        """The real future; inside a backward pass this rank waits for it at the end of the pass, as DDP does."""
-        future = self._real.get_future()
-        if torch._C._current_graph_task_id() != -1:
-            torch.autograd.Variable._execution_engine.queue_callback(
-                lambda: self._waiting(self._real.wait, when="backward")
-            )
-            return future
-        return _WatchedFuture(future, self)
-
-    def is_completed(self) -> bool:
-        """Whether the operation is over; a yes counts as having waited."""
-        is_over = self._real.is_completed()
-        if is_over and not self._is_noted:
-            self._waiting(self._real.wait)
-        return is_over
-
-    def synchronize(self) -> None:
-        """Waits as :meth:`wait` does."""
-        self._waiting(self._real.synchronize)
-
-    def result(self):
-        """What the real Work gives."""
-        return self._real.result()
-
-    def exception(self):
-        """What the real Work gives."""
-        return self._real.exception()
-
-    def is_success(self) -> bool:
-        """What the real Work says."""
-        return self._real.is_success()
-
-    def source_rank(self) -> int:
-        """The group rank that sent what was received."""
-        return self._real.source_rank()
-
-    def _source_rank(self) -> int:
-        return self._real._source_rank()
+    def _meet(self, place: int, size: int, store: dist.Store) -> tuple[int, tuple[int, ...]]:
+        """A later world's number, and who is in it as ranks of the run: each says in the store what it knows."""
+        store.set(f"distlab/{place}", f"{self._rank} {self._number}")
+        known = [tuple(map(int, store.get(f"distlab/{other}").split())) for other in range(size)]
+        return 1 + max(number for _, number in known), tuple(rank for rank, _ in known)
 
 
-def _in_fsdps_backward() -> bool:
-    """Whether it is FSDP that calls, from a hook of the backward pass."""
-    if torch._C._current_graph_task_id() == -1:
-        return False
-    frame = sys._getframe(2)
-    while frame and not frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp."):
-        frame = frame.f_back
-    return frame is not None
-
-
-class _WatchedFuture(torch.futures.Future):
-    """A future whose wait is noted."""
-
-    def __init__(self, real: torch.futures.Future, work: WatchedWork):
-        super().__init__()
-        self._work = work
-        real.add_done_callback(self._finish)
-
-    def _finish(self, real: torch.futures.Future) -> None:
-        try:
-            self.set_result(real.value())
-        except RuntimeError as error:
-            self.set_exception(error)
-
-    def wait(self):
-        """Waits for the operation, and notes that this rank does."""
-        return self._work._waiting(super().wait)
-
-
-def watch_groups(log: Log) -> None:
-    """From now on every process group made in this process is watched."""
-    make = c10d._new_process_group_helper
+def watch_groups(log: Log, rank: int, run_limit: float) -> None:
+    """From now on every process group made in this process, rank ``rank`` of the run, is watched."""
+    make, worlds, under_way = c10d._new_process_group_helper, _Worlds(log, rank), UnderWay(log)
 
     @functools.wraps(make)
     def make_watched(group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs):
-        members = tuple(global_ranks_in_group) or tuple(range(group_size))
-        index = log.new_group(str(group_name), members)
+        given = group_size, group_rank, global_ranks_in_group, backend, store, group_name
+        if str(backend) == "fake":  # torch's own stand-in, in which nobody is met
+            return make(*given, *args, **kwargs)
+        index, members = worlds.begin_group(str(group_name), global_ranks_in_group, group_rank, group_size, store)
         log.write(MakeGroup(index, False, log.now(), log.place()))
-        group, its_store = make(
-            group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs
-        )
+        group, its_store = make(*given, *args, **kwargs)
         if group is not dist.GroupMember.NON_GROUP_MEMBER and not isinstance(group, WatchedGroup):
-            group = _put_in_place(WatchedGroup(group, index, members, log))
+            group = _put_in_place(WatchedGroup(group, index, members, log, under_way, run_limit))
         log.write(MakeGroup(index, True, log.now(), log.place()))
         return group, its_store
 
-    c10d._new_process_group_helper = make_watched
+    c10d._new_process_group_helper = uncompiled(make_watched)
     _note_calls_from_outside(log)
+    keep_ddps_work()
 
 
 def _note_calls_from_outside(log: Log) -> None:
@@ -272,7 +224,7 @@ def _note_calls_from_outside(log: Log) -> None:
             log.note(f"rank {dist.get_rank()} called {operation} on a group that it is not in: nothing happened there")
         return outside
 
-    c10d._rank_not_in_group = note_if_outside
+    c10d._rank_not_in_group = uncompiled(note_if_outside)
 
 
 def _put_in_place(watched: WatchedGroup) -> WatchedGroup:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from distlab.events import ANY_SOURCE, MakeGroup, Message
 from distlab.ranks.output import name_ranks
 
-_SAME_SHAPE = {"all_reduce", "broadcast", "reduce"}
-_SAME_SIZE = _SAME_SHAPE | {"all_gather", "reduce_scatter"}
+SAME_SHAPE = {"all_reduce", "broadcast", "reduce"}
+_SAME_SIZE = SAME_SHAPE | {"all_gather", "reduce_scatter"}
+_REMEDIES = {
+    "strides": ". The backend combines elements as they lie in memory: let every rank send x.contiguous(), and copy "
+    "what comes back into x"
+}
 _WITHOUT_TENSORS = {"barrier", "monitored_barrier"}
 
 
@@ -26,13 +31,17 @@ def name(message: Message) -> str:
     return f"{message.kind} #{message.sequence}"
 
 
-def operation_words(wanted: Message | MakeGroup, members: tuple[int, ...], world_size: int) -> str:
-    """All that is to know of what a rank waits for: "all_reduce #2 of float32[4], sum"."""
+def operation_words(wanted: Message | MakeGroup, members: tuple[int, ...], world_size: int, group: str = "") -> str:
+    """All that is to know of what a rank waits for: "all_reduce #2 of float32[4], sum".
+
+    ``group`` names the group where its members don't tell which it is.
+    """
     if isinstance(wanted, MakeGroup):
         return f"new_group of {name_ranks(list(members))}"
     more = [f"tag {wanted.tag}" if wanted.tag else "", wanted.reduce_op]
     more += [f"root rank {wanted.root}" if wanted.root is not None else ""]
-    more += [f"in the group of {name_ranks(list(members))}" if len(members) < world_size else ""]
+    named = f" {group!r}" if group else ""
+    more += [f"in the group{named} of {name_ranks(list(members))}" if named or len(members) < world_size else ""]
     of = f" of {tensor_words(wanted)}" if wanted.dtype else ""
     return ", ".join([f"{name(wanted)}{of}", *filter(None, more)])
 
@@ -45,7 +54,8 @@ def collective_words(joined: Mapping[int, Message], members: tuple[int, ...]) ->
         for rank, message in sorted(joined.items()):
             groups.setdefault(value(message), []).append(rank)
         if len(groups) > 1:
-            return f"{_title(differ, first)}: {_sides(groups, differ, joined)}"
+            remedy = _REMEDIES.get(differ, "")
+            return f"{_title(differ, first)}: {_sides(groups, differ, joined)}{remedy}"
     return _part_words(joined, members) if first.parts or first.expects else ""
 
 
@@ -72,7 +82,10 @@ def is_like(mine: Message, other: Message) -> bool:
     """Whether two are alike in all that could be compared: true for nearly all, and quick to tell."""
     if mine.parts or mine.expects:
         return False
-    return mine[1:2] + mine[4:8] + mine[9:12] == other[1:2] + other[4:8] + other[9:12]
+    return _compared_fields(mine) == _compared_fields(other)
+
+
+_compared_fields = attrgetter("kind", "dtype", "elements", "root", "reduce_op", "strides")
 
 
 def _compared(kind: str) -> list[tuple[str, Callable[[Message], object]]]:
@@ -85,7 +98,8 @@ def _compared(kind: str) -> list[tuple[str, Callable[[Message], object]]]:
     if kind not in _WITHOUT_TENSORS:
         same.append(("dtypes", lambda m: m.dtype))
     if kind in _SAME_SIZE:
-        same.append(("shapes", (lambda m: m.shape) if kind in _SAME_SHAPE else lambda m: m.elements))
+        same.append(("shapes", lambda m: m.elements))
+        same.append(("strides", lambda m: m.strides))
     return same
 
 
@@ -99,6 +113,33 @@ def _sides(groups: Mapping[object, list[int]], differ: str, joined: Mapping[int,
     return ", ".join(_side(ranks, differ, joined[ranks[0]]) for ranks in groups.values())
 
 
+def reshaped_words(joined: Mapping[int, Message]) -> str:
+    """Ranks brought as many elements, in other shapes."""
+    groups: dict[object, list[int]] = {}
+    for rank, message in sorted(joined.items()):
+        groups.setdefault(message.shape, []).append(rank)
+    first = next(iter(joined.values()))
+    return f"{name(first)} takes elements as they lie, but the shapes differ: {_sides(groups, 'shapes', joined)}"
+
+
+def mixed_words(rank: int, group: str) -> str:
+    """Two threads of a rank use one group at once."""
+    return (
+        f"rank {rank} has collectives of two threads under way in {group} at once: which of them meets which of "
+        "another rank's is left to chance. Give each thread a group of its own"
+    )
+
+
+def meeting_words(joined: Mapping[int, Message], place_of: Callable[[int], str]) -> str:
+    """The calls that met in one collective stand on several lines."""
+    groups: dict[int, list[int]] = {}
+    for rank, message in sorted(joined.items()):
+        groups.setdefault(message.place, []).append(rank)
+    sides = [f"{place_of(place)} on {name_ranks(ranks)}" for place, ranks in groups.items()]
+    first = next(iter(joined.values()))
+    return f"{name(first)} is called at {', at '.join(sides)}: right only if these calls belong together"
+
+
 def _side(ranks: list[int], differ: str, message: Message) -> str:
     s = "s" if len(ranks) == 1 else ""
     words = {
@@ -107,8 +148,13 @@ def _side(ranks: list[int], differ: str, message: Message) -> str:
         "reduce ops": f"ask{s} for {message.reduce_op}",
         "dtypes": f"bring{s} {tensor_words(message)}",
         "shapes": f"bring{s} {tensor_words(message)}",
+        "strides": f"bring{s} {tensor_words(message)} {_lying(message)}",
     }
     return f"{name_ranks(ranks)} {words[differ]}"
+
+
+def _lying(message: Message) -> str:
+    return f"with strides {list(message.strides)}" if message.strides else "row by row"
 
 
 def pair_words(pair: Mapping[int, Message]) -> str:
@@ -128,75 +174,3 @@ def group_words(group: str, makers: Mapping[tuple[int, ...], list[int]]) -> str:
     return (
         f"groups made in different order: as group {group}, {'; '.join(sides)}. Every rank must make all in one order"
     )
-
-
-def gone_words(gone: list[int], how: str, waiting: list[int], wanted: Message | MakeGroup) -> str:
-    """A partner left and never joined."""
-    who = f"{name_ranks(gone)} {how}"
-    verb = "waits" if len(waiting) == 1 else "wait"
-    if isinstance(wanted, MakeGroup):
-        return f"{who} and never joined new_group, in which {name_ranks(waiting)} {verb}"
-    if wanted.kind == "send":
-        return f"{who} without receiving what {name_ranks(waiting)} {verb} to send to it"
-    if wanted.kind == "recv":
-        return f"{who} without sending what {name_ranks(waiting)} {verb} to receive"
-    return f"{who} and never joined {name(wanted)}, in which {name_ranks(waiting)} {verb}"
-
-
-def dropped_words(dropper: int, left: str, waiting: int, wanted: Message) -> str:
-    """One side of a message was begun and never waited for; ``wanted`` is what the other side waits for."""
-    begun = f"its isend to rank {waiting}" if wanted.kind == "recv" else f"its irecv from rank {waiting}"
-    if left == "returned":
-        return f"rank {dropper} returned before {begun} was waited for"
-    return f"rank {dropper} dropped the Work of {begun}, and the message with it: keep the Work, and wait for it"
-
-
-def channel_words(missed: Mapping[int, Sequence[Message]], left: Mapping[int, str]) -> str:
-    """A send and a receive that miss each other by tag, by group or by peer, or ""; ``missed`` found no partner."""
-    for sender, messages in missed.items():
-        for send in messages:
-            for receive in missed.get(send.peer, ()) if send.kind == "send" else ():
-                if receive.kind == "recv" and (words := _miss_words(sender, send, receive, left)):
-                    return words
-    return ""
-
-
-def _miss_words(sender: int, send: Message, receive: Message, left: Mapping[int, str]) -> str:
-    base = f"rank {sender} sends to rank {send.peer}"
-    if receive.peer == sender and receive.tag != send.tag:
-        return f"{base} with tag {send.tag}, which receives from it with tag {receive.tag}: the tags differ"
-    if receive.peer == sender and receive.group != send.group:
-        return f"{base} in one group, which receives from it in another: the groups differ"
-    if receive.peer in left:
-        other = f"rank {receive.peer}, which {left[receive.peer]}"
-        return f"{base}, but rank {send.peer} receives from {other}: the wrong peer"
-    return ""
-
-
-def cycle_words(waits: Mapping[int, Message | MakeGroup], missing: Callable[[int], set[int]]) -> str:
-    """Ranks that wait for each other in a circle."""
-    if all(isinstance(wanted, Message) and wanted.peer == ANY_SOURCE for wanted in waits.values()):
-        return f"{name_ranks(sorted(waits))} wait to receive from any rank, and nobody sends"
-    cycle = _cycle(waits, missing)
-    kinds = {wanted.kind if isinstance(wanted, Message) else "new_group" for wanted in (waits[rank] for rank in cycle)}
-    act = {("send",): "to send to", ("recv",): "to receive from"}.get(tuple(kinds), "for")
-    if len(cycle) == 2:
-        return f"ranks {cycle[0]} and {cycle[1]} each wait {act} the other"
-    if len(cycle) > 2:
-        circle = " → ".join(map(str, [*cycle, cycle[0]]))
-        return f"ranks {circle} wait in a circle, each {act} the next"
-    return f"{name_ranks(sorted(waits))} wait for each other"
-
-
-def _cycle(waits: Mapping[int, Message | MakeGroup], missing: Callable[[int], set[int]]) -> list[int]:
-    """Follows who waits for whom until a rank comes again; the smallest rank of the circle first."""
-    path = [min(waits)]
-    while True:
-        following = sorted(other for other in missing(path[-1]) if other in waits)
-        if not following:
-            return []
-        if following[0] in path:
-            circle = path[path.index(following[0]) :]
-            turn = circle.index(min(circle))
-            return circle[turn:] + circle[:turn]
-        path.append(following[0])

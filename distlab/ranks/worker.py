@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import os
 import random
 import signal
@@ -17,47 +18,64 @@ import torch
 import torch.distributed as dist
 
 from distlab.events import Exit
-from distlab.ranks import cells, shipping
+from distlab.ranks import cells, inherited, shipping, threads
 from distlab.ranks.counting import Counter
 from distlab.ranks.failures import Failure
+from distlab.ranks.holding import follow_memory
 from distlab.ranks.job import Job
 from distlab.ranks.log import Log, NoLog, counting
+from distlab.ranks.reasons import TEXT_LIMIT, text_of
+from distlab.ranks.reports import Reports
+from distlab.ranks.results import running_functions
 from distlab.ranks.spans import open_spans
 from distlab.ranks.stacks import PASSES_THROUGH
 from distlab.ranks.watching import watch_groups
 
-TEXT_LIMIT = 20_000
 LINGER = 1.0  # seconds that a finished rank stays for the others: one may still be connecting to it in new_group
+PATIENCE = 5.0  # seconds that threads of a finished function get
 ON_RANK = "DISTLAB_ON_RANK"
 
 
-def work(job: Job, rank: int, connection, when_started=lambda: None) -> None:
+def work(job: Job, rank: int, connection, when_lost=lambda: None) -> None:
     """Runs the job's function as one rank and reports to ``connection``; never returns.
 
-    Sends ("ready",), waits for the word to go, then sends ("done", pickled value) or ("failed", Failure).
+    Sends ("ready",), waits for the word to go, then sends ("done", pickled value) or ("failed", Failure). Calls
+    ``when_lost``, in another thread, when the notebook has closed its end.
     """
     cells.install(job.payload.sources)
     _listen_for_questions(job, rank)
     leave = _report_os_exit(connection, job)
+    is_mine = functools.partial(cells.is_learners, sources=job.payload.sources)
     log = _open_log(job, rank)
+    reports = Reports(connection, lambda: log.answer(threads.acting(is_mine)), when_lost)
     try:
         _enter(job, rank)
-        connection.send(("ready",))
-        connection.recv()
-        when_started()
+        reports.wait_for_go()
+        follow_memory(log)
         with counting(log):
             value = _call(job)
+        _wait_for_threads(is_mine)
         log.write(Exit("returned", log.now()))
         packed = shipping.pack_value(value)
         _close_output()
-        connection.send(("done", packed))
-        connection.poll(LINGER)
+        reports.send("done", packed)
+        reports.linger(LINGER)
     except BaseException as error:  # whatever the function raised, sys.exit included, is what the parent asks for
         _flush()
         with contextlib.suppress(OSError):  # what was raised may be that no more can be written
             log.write(Exit("raised", log.now()))
-        connection.send(("failed", describe(error, job.payload.sources)))
+        reports.send("failed", describe(error, job.payload.sources))
     leave(0)
+
+
+def _wait_for_threads(is_learners) -> None:
+    """Lets threads finish that the function has left behind, as Python does before it ends; not without end."""
+    for name in threads.join_others(is_learners, PATIENCE):
+        print(
+            f"Note: the function returned while its thread {name!r} went on, and is not waited for after "
+            f"{PATIENCE:g} s, where Python would wait for ever: join it, or start it with daemon=True",
+            file=sys.stderr,
+        )
 
 
 def _open_log(job: Job, rank: int) -> Log | NoLog:
@@ -65,17 +83,19 @@ def _open_log(job: Job, rank: int) -> Log | NoLog:
     if not job.record:
         return NoLog()
     log = Log(job.log_file(rank), job.payload.sources, job.started, Counter() if job.record is True else None)
-    watch_groups(log)
+    watch_groups(log, rank, job.group_timeout)
     open_spans(log)
     return log
 
 
 def _enter(job: Job, rank: int) -> None:
-    """Makes this process a rank: environment, seeds, device, process group."""
+    """Makes this process a rank: environment, settings, seeds, device, process group."""
     take_environment(job)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), PYTHONHASHSEED=job.hash_seed(rank))
     os.chdir(job.working_directory)
     sys.path[:] = job.path
+    sys.argv[:] = [job.name]
+    inherited.apply(job.inherited)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     if job.device == "cuda":
         torch.cuda.set_device(rank)
@@ -135,14 +155,18 @@ def _become_main(*shipped) -> None:
 def describe(error: BaseException, sources: dict[str, cells.Source]) -> Failure:
     """Puts an exception into words and lines: as text, since not every exception survives pickling."""
     steps = traceback.extract_tb(error.__traceback__)
+    outside = [step for step in steps if not cells.is_own(step.filename)]
     full = "".join(traceback.format_exception(error))[-TEXT_LIMIT:]
+    message = text_of(error)
     return Failure(
         kind="raised",
         type=type(error).__name__,
-        message=_text_of(error),
+        message=message,
         frames=_learners_frames(steps, sources),
-        function=_operation(steps),
+        function=_operation(outside),
         traceback=cells.rename(full, sources),
+        raised_at=_library_line(outside, sources) if not message else None,
+        functions=running_functions(error, sources),
     )
 
 
@@ -152,11 +176,11 @@ def _operation(steps) -> str:
     return names[0] if names else steps[-1].name if steps else ""
 
 
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)[:TEXT_LIMIT]
-    except Exception as broken:  # a learner's __str__ may raise anything
-        return f"(its text can't be read: __str__ raised {type(broken).__name__})"
+def _library_line(steps, sources: dict[str, cells.Source]) -> cells.Frame | None:
+    """The line that raised, if it is a library's and not the learner's."""
+    if not steps or cells.is_learners(steps[-1].filename, sources) or not steps[-1].line:
+        return None
+    return cells.library_frame(steps[-1].filename, steps[-1].lineno or 0, steps[-1].name)
 
 
 def _listen_for_questions(job: Job, rank: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import types
@@ -53,6 +54,40 @@ def test_check_never_raises_at_a_learners_desk(capsys):
     for thing in (None, 3, print, define(STUB)):
         check(thing)
     assert "is not an exercise of this course" in capsys.readouterr().out
+
+
+UNWAITED = {
+    "replicate": """
+import torch.distributed as dist
+def replicate(model):
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.detach().clone(), src=0, async_op=True)
+""",
+    "average_gradients": """
+import torch
+import torch.distributed as dist
+def average_gradients(model, num_rows):
+    total = torch.tensor(num_rows)
+    dist.all_reduce(total)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = grad * num_rows
+            work = dist.all_reduce(parameter.grad, async_op=True)
+            parameter.grad /= total + 1
+            work.wait()
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("replicate", "began"), ("average_gradients", "began to all_reduce a tensor")],
+)
+def test_a_work_that_nobody_waited_for_is_said_before_any_belief(capsys, name, words):
+    check(define(UNWAITED[name], name))
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"✗ {name}") and re.match(r"  Ranks? .* began", second) and words in second, second
 
 
 @pytest.mark.parametrize("source", [WRONG, STUB])

@@ -16,27 +16,34 @@ class Expected:
     """What must become of a program.
 
     ``fate`` is "finishes", "deadlocks", "does not fit", "is refused", "fails" (in one of these ways) or "either" (also
-    finishes, perhaps). ``stuck`` has what each stuck rank waits for, ``heard`` what each receive brings.
+    finishes, perhaps). ``stuck`` has what each stuck rank's threads wait for, ``heard`` what each receive brings;
+    ``forgets`` says whether something that was started is never waited for.
     """
 
     fate: str
-    stuck: dict[int, Op] = field(default_factory=dict)
+    stuck: dict[int, list[Op]] = field(default_factory=dict)
     heard: list[list[float]] = field(default_factory=list)
+    forgets: bool = False
 
 
 def expect(program: Program) -> Expected:
     """The fate of a program: what strict and lenient backends agree on."""
     strict, lenient = _Play(program, is_strict=True), _Play(program, is_strict=False)
     if strict.misfit or strict.is_refused:
-        both = strict.misfit and strict.is_refused
+        both = (strict.misfit or program.in_thread) and strict.is_refused  # the main thread may not come to know
         return Expected("fails" if both else "does not fit" if strict.misfit else "is refused")
     if lenient.misfit or lenient.is_refused:
         return Expected("fails" if strict.stuck == lenient.stuck else "either")
     if not strict.stuck and not lenient.stuck:
-        return Expected("finishes", heard=strict.heard())
+        return Expected("finishes", heard=strict.heard(), forgets=any(map(_forgets, program.ranks)))
     if lenient.stuck == strict.stuck:
         return Expected("deadlocks", strict.stuck)
     return Expected("fails" if lenient.stuck else "either")
+
+
+def _forgets(ops: tuple[Op, ...]) -> bool:
+    waited = {op.key for op in ops if op.kind == "wait"}
+    return any(op.key is not None and op.key not in waited for op in ops)
 
 
 class _Play:
@@ -48,7 +55,8 @@ class _Play:
 
     def __init__(self, program: Program, is_strict: bool):
         self.program, self.is_strict = program, is_strict
-        self.place = [0] * len(program.ranks)
+        threads = [(rank, in_thread) for rank in range(len(program.ranks)) for in_thread in (False, True)]
+        self.to_do = {(rank, in_thread): deque(program.places(rank, in_thread)) for rank, in_thread in threads}
         self.issued: set[tuple[int, int]] = set()
         self.partner: dict[tuple[int, int], tuple[int, int]] = {}
         self.open: defaultdict[tuple, deque] = defaultdict(deque)
@@ -56,19 +64,21 @@ class _Play:
         self.number: dict[tuple[int, int], int] = {}
         self.count: defaultdict[tuple[int, int], int] = defaultdict(int)
         self.misfit = self.is_refused = False
-        while any([self.step(rank) for rank in range(len(program.ranks))]):
+        while any([self.step(*thread) for thread in threads]):
             pass
-        self.stuck = {
-            rank: self.waits_for(rank) for rank, ops in enumerate(program.ranks) if self.place[rank] < len(ops)
-        }
+        self.stuck: defaultdict[int, list[Op]] = defaultdict(list)
+        for (rank, _), places in self.to_do.items():
+            if places:
+                self.stuck[rank].append(self.waits_for(rank, places[0]))
 
-    def step(self, rank: int) -> bool:
-        """Takes a rank one call further, if it can go."""
-        ops, place = self.program.ranks[rank], self.place[rank]
-        if place == len(ops):
+    def step(self, rank: int, in_thread: bool) -> bool:
+        """Takes a thread of a rank one call further, if it can go."""
+        places, moved = self.to_do[rank, in_thread], False
+        if not places:
             return False
-        op, moved = ops[place], False
-        if op.peer == rank:  # nobody sends to oneself, or receives from oneself
+        place = places[0]
+        op = self.program.ranks[rank][place]
+        if op.peer == rank or (op.layout == "column" and op.length > 1):  # not to oneself; not with gaps in memory
             self.is_refused = True
             return False
         if op.kind != "wait" and (rank, place) not in self.issued:
@@ -76,15 +86,15 @@ class _Play:
             moved = True
         awaited = self.started(rank, op.key) if op.kind == "wait" else place
         if (op.key is not None and op.kind != "wait") or self.is_over(rank, awaited):
-            self.place[rank] += 1
+            places.popleft()
             return True
         return moved
 
     def started(self, rank: int, key: int) -> int:
         return next(n for n, op in enumerate(self.program.ranks[rank]) if op.key == key and op.kind != "wait")
 
-    def waits_for(self, rank: int) -> Op:
-        op = self.program.ranks[rank][self.place[rank]]
+    def waits_for(self, rank: int, place: int) -> Op:
+        op = self.program.ranks[rank][place]
         return self.program.ranks[rank][self.started(rank, op.key)] if op.kind == "wait" else op
 
     def issue(self, rank: int, place: int, op: Op) -> None:
@@ -115,7 +125,7 @@ class _Play:
         if (mine.kind, mine.root) != (theirs.kind, theirs.root):
             return False
         compared = mine.kind in SAME_LENGTH or mine.root in (one[0], other[0])
-        return not compared or mine.length == theirs.length
+        return not compared or (_size(mine), _strides(mine)) == (_size(theirs), _strides(theirs))
 
     def op(self, where: tuple[int, int]) -> Op:
         return self.program.ranks[where[0]][where[1]]
@@ -138,3 +148,12 @@ class _Play:
             [code(*self.partner[rank, place]) for place, op in enumerate(ops) if op.kind == "recv"]
             for rank, ops in enumerate(self.program.ranks)
         ]
+
+
+def _size(op: Op) -> int:
+    return op.length * (2 if op.layout in ("rows", "transposed") else 1)
+
+
+def _strides(op: Op) -> str:
+    """How the elements lie, where it matters: a matrix of one row or column lies in a row either way."""
+    return op.layout if op.layout == "transposed" and op.length > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,12 +12,17 @@ import torch.distributed as dist
 LEAVE_EARLY = ("broadcast", "scatter", "gather", "reduce")
 ALL_STAY = ("all_reduce", "all_gather", "barrier", "all_to_all", "reduce_scatter")
 ROOTED = LEAVE_EARLY
+AS_THEY_LIE = ("all_reduce", "broadcast", "reduce")  # of these a backend takes the elements as they lie in memory
 PARTNER = {"send": "recv", "recv": "send"}
 
 
 @dataclass(frozen=True)
 class Op:
-    """One call on one rank. ``key`` names one that is only started here, and waited for by the "wait" of that key."""
+    """One call on one rank. ``key`` names one that is only started here, and waited for by the "wait" of that key.
+
+    ``layout`` is how the tensor lies: "" for a vector of ``length``, "rows" and "transposed" for a matrix of ``length``
+    × 2, "column" for a column of a matrix.
+    """
 
     kind: str
     group: int = 0
@@ -25,6 +31,7 @@ class Op:
     tag: int = 0
     length: int = 4
     key: int | None = None
+    layout: str = ""
 
     @property
     def is_p2p(self) -> bool:
@@ -33,20 +40,31 @@ class Op:
 
 @dataclass(frozen=True)
 class Program:
-    """What each rank calls, in order; ``groups[0]`` is the world, and the others are made first, on all ranks."""
+    """What each rank calls, in order; ``groups[0]`` is the world, and the others are made first, on all ranks.
+
+    What is called on the groups ``in_thread`` is called by a second thread of each rank, in its own order.
+    """
 
     ranks: tuple[tuple[Op, ...], ...]
     groups: tuple[tuple[int, ...], ...]
     slip: str = ""
+    in_thread: frozenset[int] = frozenset()
+
+    def places(self, rank: int, in_thread: bool) -> list[int]:
+        """The numbers of a rank's calls that its main thread makes, or those of the second."""
+        ops = self.ranks[rank]
+        groups = {op.key: op.group for op in ops if op.kind != "wait"}
+        group = [groups[op.key] if op.kind == "wait" else op.group for op in ops]
+        return [place for place in range(len(ops)) if (group[place] in self.in_thread) == in_thread]
 
     def __str__(self) -> str:
-        lines = [f"groups {self.groups}, {self.slip or 'right'}"]
+        lines = [f"groups {self.groups}, {self.slip or 'right'}, in a second thread: {sorted(self.in_thread)}"]
         lines += [f"rank {rank}: {', '.join(map(_words, ops))}" for rank, ops in enumerate(self.ranks)]
         return "\n".join(lines)
 
 
 def _words(op: Op) -> str:
-    fields = {"group": 0, "peer": None, "root": None, "tag": 0, "length": 4, "key": None}
+    fields = {"group": 0, "peer": None, "root": None, "tag": 0, "length": 4, "key": None, "layout": ""}
     said = [f"{name}={getattr(op, name)}" for name, default in fields.items() if getattr(op, name) != default]
     return f"{op.kind}({', '.join(said)})"
 
@@ -64,7 +82,8 @@ def right(dice: random.Random) -> Program:
             _message(dice, ranks, groups, group, number)
         else:
             _collective(dice, ranks, groups, group, number)
-    return Program(tuple(tuple(_with_waits(dice, ops)) for ops in ranks), tuple(groups))
+    of_threads = frozenset(g for g in range(1, len(groups)) if dice.random() < 0.5)
+    return Program(tuple(tuple(_with_waits(dice, ops)) for ops in ranks), tuple(groups), in_thread=of_threads)
 
 
 def _message(
@@ -83,7 +102,8 @@ def _collective(
     kind = dice.choice(LEAVE_EARLY + ALL_STAY)
     root = dice.choice(groups[group]) if kind in ROOTED else None
     key = number if kind != "barrier" and dice.random() < 0.2 else None
-    op = Op(kind, group=group, root=root, length=dice.choice((1, 4, 3000)), key=key)
+    layout = dice.choice(("", "", "rows", "transposed")) if kind in AS_THEY_LIE else ""
+    op = Op(kind, group=group, root=root, length=dice.choice((1, 4, 3000)), key=key, layout=layout)
     for rank in groups[group]:
         ranks[rank].append(op)
 
@@ -102,7 +122,18 @@ def with_slip(dice: random.Random) -> Program:
     ranks = [list(ops) for ops in program.ranks]
     mine = dice.choice([ops for ops in ranks if ops])
     slip = dice.choice(
-        (_swap, _leave_out, _return_early, _other_tag, _other_length, _other_kind, _other_root, _other_peer)
+        (
+            _swap,
+            _leave_out,
+            _return_early,
+            _forget_to_wait,
+            _other_tag,
+            _other_length,
+            _other_kind,
+            _other_root,
+            _other_peer,
+            _other_layout,
+        )
     )
     said = slip(dice, mine, program)
     return replace(program, ranks=tuple(tuple(ops) for ops in ranks), slip=said)
@@ -128,6 +159,15 @@ def _return_early(dice: random.Random, ops: list[Op], program: Program) -> str:
     waited = {op.key for op in kept if op.kind == "wait"}
     ops[:] = kept + [Op("wait", key=op.key) for op in kept if op.kind != "wait" and op.key not in waited | {None}]
     return "a rank returns early"
+
+
+def _forget_to_wait(dice: random.Random, ops: list[Op], program: Program) -> str:
+    """Only of a collective: a send or receive may be lost with its Work."""
+    started = [op.key for op in ops if op.key is not None and op.kind != "wait" and not op.is_p2p]
+    if started:
+        key = dice.choice(started)
+        ops[:] = [op for op in ops if not (op.kind == "wait" and op.key == key)]
+    return "a wait is forgotten"
 
 
 def _change(kind: str):
@@ -177,24 +217,64 @@ def _other_peer(dice: random.Random, op: Op, program: Program) -> Op:
     return replace(op, peer=dice.choice(program.groups[op.group]))
 
 
+@_change("collective")
+def _other_layout(dice: random.Random, op: Op, program: Program) -> Op:
+    if op.kind not in AS_THEY_LIE:
+        return op
+    others = {"": "column", "rows": "transposed", "transposed": "rows"}
+    return replace(op, layout=others[op.layout])
+
+
 def play(program: Program) -> list[float]:
     """Runs this rank's part; returns the first number of every tensor received, in order of the calls."""
     rank = dist.get_rank()
     groups = [dist.new_group(members) if number else None for number, members in enumerate(program.groups)]
-    under_way, heard = {}, []
-    for place, op in enumerate(program.ranks[rank]):
+    heard, raised = {}, []
+
+    def second():
+        try:
+            heard.update(_play(program, rank, program.places(rank, True), groups))
+        except Exception as error:  # whatever it is, the main thread raises it
+            raised.append(error)
+
+    thread = threading.Thread(target=second)
+    if program.in_thread:
+        thread.start()
+    heard.update(_play(program, rank, program.places(rank, False), groups))
+    if program.in_thread:
+        thread.join()
+    if raised:
+        raise raised[0]
+    return [heard[place].flatten()[0].item() for place in sorted(heard)]
+
+
+def _play(program: Program, rank: int, places: list[int], groups: list) -> dict[int, torch.Tensor]:
+    """Makes the calls of one thread; returns what it received, by the calls' numbers."""
+    under_way, heard = {}, {}
+    for place in places:
+        op = program.ranks[rank][place]
         if op.kind == "wait":
             under_way.pop(op.key).wait()
             continue
-        x = torch.full((op.length,), code(rank, place))
+        x = _tensor(op, code(rank, place))
         work = _start(op, x, groups[op.group], len(program.groups[op.group]), op.root == rank)
         if op.key is not None:
             under_way[op.key] = work
         elif work is not None:
             work.wait()
         if op.kind == "recv":
-            heard.append(x)
-    return [x[0].item() for x in heard]
+            heard[place] = x
+    return heard
+
+
+def _tensor(op: Op, value: float) -> torch.Tensor:
+    layouts = {
+        "": lambda: torch.full((op.length,), value),
+        "rows": lambda: torch.full((op.length, 2), value),
+        "transposed": lambda: torch.full((2, op.length), value).t(),
+        "column": lambda: torch.full((op.length, 3), value)[:, 1],
+    }
+    return layouts[op.layout]()
 
 
 def code(rank: int, place: int) -> float:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from distlab import RankError, run
+from distlab.ranks.loose_ends import loose_ends
 from tests.fuzz.oracle import Expected, expect
 from tests.fuzz.programs import Program, play, right, with_slip
 
@@ -27,11 +28,14 @@ def make(seed: int) -> Program:
 def disagreement(program: Program, expected: Expected) -> str:
     """What the runner made of a program that it should not have, "" if it agrees."""
     try:
-        heard = run(play, program, ranks=len(program.ranks), device="cpu", timeout=20, record="messages").values
+        done = run(play, program, ranks=len(program.ranks), device="cpu", timeout=20, record="messages")
     except RankError as error:
         return _wrong_error(error, expected)
     if expected.fate == "finishes":
-        return "" if heard == expected.heard else f"expected to hear {expected.heard}, got {heard}"
+        loose = loose_ends(done.recording)
+        if bool(loose) != expected.forgets:
+            return f"expected {'a' if expected.forgets else 'no'} note of what is never waited for, got {loose}"
+        return "" if done.values == expected.heard else f"expected to hear {expected.heard}, got {done.values}"
     return "" if expected.fate == "either" else f"expected that it {expected.fate}, but it finished"
 
 
@@ -49,8 +53,11 @@ def _wrong_error(error: RankError, expected: Expected) -> str:
     if expected.fate == "deadlocks":
         waiting = {rank: _WAITS.match(str(failure)) for rank, failure in error.failures.items()}
         got = {rank: (found[1], found[2]) for rank, found in waiting.items() if found}
-        want = {rank: (op.kind, str(op.peer) if op.is_p2p else None) for rank, op in expected.stuck.items()}
-        return "" if got == want else f"expected to be stuck: {want}, got {got}: {said}"
+        want = {
+            rank: [(op.kind, str(op.peer) if op.is_p2p else None) for op in ops] for rank, ops in expected.stuck.items()
+        }
+        fits = got.keys() == want.keys() and all(got[rank] in want[rank] for rank in got)
+        return "" if fits else f"expected to be stuck: {want}, got {got}: {said}"
     return ""
 
 

@@ -119,7 +119,7 @@ def test_all_forms_of_collectives_are_seen():
     kinds = [m.kind for m in recording.messages(0)]
     assert kinds[:10] == [
         "all_gather", "all_gather", "reduce_scatter", "reduce_scatter", "all_to_all",
-        "gather", "scatter", "reduce", "barrier", "barrier",
+        "gather", "scatter", "reduce", "barrier", "monitored_barrier",
     ]  # fmt: skip
     assert kinds[10:] == ["broadcast", "broadcast"]
     assert [m.bytes for m in recording.messages(0)][:8] == [24, 24, 24, 24, 12, 24, 24, 8]

@@ -100,7 +100,7 @@ def test_a_job_that_is_not_the_notebooks_is_not_unpickled(tmp_path):
         "",
         "[]",
         "{}",
-        '{"format": "distlab recording 1"}',
+        '{"format": "distlab recording 2"}',
         '{"__reduce__": ["os.system", ["echo"]]}',
         "cos\nsystem\n(S'echo'\ntR.",
         {"ranks": [[["Compute", "x"]]]},
@@ -111,7 +111,7 @@ def test_a_job_that_is_not_the_notebooks_is_not_unpickled(tmp_path):
 )
 def test_a_malformed_recording_is_refused_in_words(tmp_path, content):
     path = tmp_path / "recording.json"
-    empty = {"format": "distlab recording 1", "ranks": [[]], "groups": [], "places": [], "notes": [], "as_if": ""}
+    empty = {"format": "distlab recording 2", "ranks": [[]], "groups": [], "places": [], "notes": [], "as_if": ""}
     path.write_text(content if isinstance(content, str) else json.dumps(empty | content))
     with pytest.raises(RecordingError, match="recording.json"):
         Recording.load(path)

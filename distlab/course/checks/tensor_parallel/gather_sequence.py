@@ -34,7 +34,6 @@ def check_gather_sequence(learners: Callable, trial: Trial) -> str:
         wrong_y = {
             "no-gather": parts,
             "other-axis": [torch.cat(parts[:size], dim=0)] * ranks,
-            "one-tensor": [torch.cat([parts[size - 1]] * size, dim=1)] * ranks,
             "last-axis": [torch.cat(parts[:size], dim=-1)] * ranks,
         }
         wrong_grad = {
@@ -57,8 +56,6 @@ GATHER_SEQUENCE = Exercise(
     misconceptions=misconceptions(
         no_gather="Each rank still has its own places only.",
         other_axis="The parts were put together along the first axis, the rows of the batch; the places are axis 1.",
-        one_tensor="All parts are one tensor, [x] * n, and the last one to arrive stands in all of them: make an empty "
-        "tensor for each rank.",
         last_axis="The parts were put together along the last axis, the model's width; the places are axis 1.",
         own_part="Each rank cut its own places out of its own gradient. The other ranks used these places too: their "
         "gradients are to be added up, by a reduce-scatter.",
