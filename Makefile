@@ -3,8 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 PYTEST_ARGS ?=
-# Where torch comes from, if not from the default index: https://download.pytorch.org/whl/cpu has CPU builds.
-TORCH_INDEX ?=
+# TORCH_INDEX, if it is set, says where torch comes from; install_torch.py reads it.
 
 START := labs/00_start_here.ipynb
 VENV := .venv
@@ -39,8 +38,7 @@ clean:  ## remove the environment and caches; notebooks and progress stay
 # Each stamp says that what it is named after is installed, for these inputs.
 
 $(VENV)/.lab: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
-	@$(say_size)
-	$(if $(TORCH_INDEX),$(PIP_INSTALL) --no-deps --index-url $(TORCH_INDEX) torch)
+	@$(BIN)/python install_torch.py $(PIP_INSTALL)
 	$(PIP_INSTALL) -e .
 	@touch $@
 
@@ -57,16 +55,3 @@ $(VENV)/pyvenv.cfg: $(if $(VENV_WORKS),,FORCE)
 check_version = import sys; v = sys.version_info; \
   (3, 11) <= v[:2] <= (3, 13) or sys.exit("distlab needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d. \
   Name another: make PYTHON=python3.12 lab" % v[:2])
-
-# Said only where torch, by far the largest part, is still to come.
-define say_size
-if ls -d $(VENV)/lib/python*/site-packages/torch >/dev/null 2>&1; then :; \
-elif [ -n "$(TORCH_INDEX)" ]; then \
-  echo "Installing once into $(VENV): torch from $(TORCH_INDEX). Its CPU build makes 0.3 GB to download and 1.5 GB on disk, a CUDA build 3 GB and 6 GB."; \
-elif [ "$$(uname -s)" = Linux ]; then \
-  echo "Installing once into $(VENV). PyPI's torch for Linux is the CUDA build: about 3 GB to download, 6 GB on disk."; \
-  echo "Without an NVIDIA GPU, take the CPU build (0.3 GB; 1.5 GB on disk): make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu"; \
-else \
-  echo "Installing once into $(VENV): about 0.3 GB to download, 1.5 GB on disk."; \
-fi
-endef

@@ -1,43 +1,23 @@
-"""The files that set distlab up agree with one another, and the Makefile does what it says.
+"""The files that set distlab up agree with one another, and the Makefile does what it says."""
 
-The Makefile runs in a folder of its own, with a stand-in for Python that notes down what it is asked to do.
-"""
-
-import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+from distlab.course.notebook import write_release
+from tests.makefile import ROOT, make_course, write_script
+
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 INSTALLED_BY_MAKE = PROJECT["dependencies"] + EXTRAS["test"] + EXTRAS["bench"]
-# What an outer make hands down would change the make that is tested here.
-OUTER = "MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES PYTHON ARGS PYTEST_ARGS TORCH_INDEX CI".split()
-INHERITED = {name: value for name, value in os.environ.items() if name not in OUTER}
-
-FAKE_PYTHON = """#!/bin/sh
-for last; do :; done
-case "$1 $2" in
-  "-c "*) exec {python} -c "import sys; sys.version_info = (3, ${{MINOR:-12}}, 0, 'final', 0)
-if '$NO_ENSUREPIP': sys.modules['ensurepip'] = None
-exec(sys.argv[1])" "$2" ;;
-  "-m venv") [ "$3" = --clear ] && rm -rf "$last"
-             mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; touch "$last/pyvenv.cfg" ;;
-  "-m pip") [ -z "$PIP_FAILS" ] || exit 1 ;;
-esac
-echo "$*" >> {calls}
-"""
 
 
 def requirements(lines):
@@ -52,12 +32,6 @@ def constraints():
 
 def conda_dependencies():
     return yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-
-
-def write_script(path, text):
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 # --- what is installed ----------------------------------------------------------------------------
@@ -120,38 +94,9 @@ def test_ruff_finds_nothing_in_the_code_and_the_notebooks():
 # --- the Makefile ---------------------------------------------------------------------------------
 
 
-@dataclass
-class Course:
-    """A folder with the Makefile and its inputs, where a stand-in plays Python."""
-
-    folder: Path
-
-    def make(self, *args, **environment):
-        command = ["make", *args]
-        if not any(arg.startswith("PYTHON=") for arg in args):
-            command.append(f"PYTHON={self.folder / 'fakepython'}")
-        env = INHERITED | environment
-        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True)
-
-    def calls(self):
-        """Returns what Python was asked to do since the last time, and forgets it."""
-        file = self.folder / "calls"
-        lines = file.read_text().splitlines() if file.exists() else []
-        file.unlink(missing_ok=True)
-        return lines
-
-    def edit(self, name):
-        """Gives the file a time that is later than that of all that was made so far."""
-        newest = max(path.lstat().st_mtime for path in self.folder.rglob("*"))
-        os.utime(self.folder / name, (newest + 1, newest + 1))
-
-
 @pytest.fixture
 def course(tmp_path):
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
-    write_script(tmp_path / "fakepython", FAKE_PYTHON.format(python=sys.executable, calls=tmp_path / "calls"))
-    return Course(tmp_path)
+    return make_course(tmp_path)
 
 
 def targets():
@@ -190,8 +135,14 @@ def test_make_lab_opens_lab_00_with_the_arguments_and_leaves_the_token_alone(cou
 
 def test_make_lab_installs_distlab_under_the_constraints_and_no_extras(course):
     course.make("lab")
-    [pip] = [call for call in course.calls() if call.startswith("-m pip install")]
+    [pip] = course.installed()
     assert "-c constraints.txt" in pip and pip.endswith("-e .")
+
+
+def test_a_class_release_has_all_that_make_lab_needs(tmp_path, monkeypatch):
+    write_release(tmp_path)
+    monkeypatch.setattr("tests.makefile.ROOT", tmp_path / "nowhere")
+    assert make_course(tmp_path).make("lab").returncode == 0
 
 
 def test_the_environment_is_made_once(course):
@@ -207,8 +158,7 @@ def test_the_environment_is_updated_when_its_inputs_change(course, changed):
     course.calls()
     course.edit(changed)
     course.make("test")
-    installed = [call.rsplit(" ", 1)[-1] for call in course.calls() if call.startswith("-m pip install")]
-    assert installed == [".", ".[test]"]
+    assert [call.rsplit(" ", 1)[-1] for call in course.installed()] == [".", ".[test]"]
 
 
 def test_an_environment_whose_python_has_gone_is_made_anew(course):
@@ -225,21 +175,6 @@ def test_an_installation_that_failed_is_tried_again(course):
     course.calls()
     course.make("lab")
     assert any(call.startswith("-m pip install") for call in course.calls())
-
-
-def test_the_size_is_said_before_the_download_and_only_then(course):
-    first = course.make("lab").stdout
-    assert "GB to download" in first and first.index("GB to download") < first.index("-m pip install")
-    (course.folder / ".venv/lib/python3.12/site-packages/torch").mkdir(parents=True)
-    course.edit("pyproject.toml")
-    assert "GB" not in course.make("lab").stdout
-
-
-def test_torch_comes_from_the_index_that_was_asked_for_and_nothing_else_does(course):
-    course.make("lab", "TORCH_INDEX=https://example.org/cpu")
-    torch, rest = [call for call in course.calls() if call.startswith("-m pip install")]
-    assert torch.endswith("--no-deps --index-url https://example.org/cpu torch")
-    assert "example.org" not in rest
 
 
 @pytest.mark.parametrize("minor", [9, 10, 11, 12, 13, 14])

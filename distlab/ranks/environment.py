@@ -19,6 +19,12 @@ RANK_ENVIRONMENT = {
 
 
 def native_environment() -> dict[str, str]:
-    """The environment in which a Python that becomes a rank imports torch: quiet, one thread, on loopback only."""
-    libraries = [str(Path(__file__).resolve().parents[2]), *(sysconfig.get_paths()[k] for k in ("purelib", "platlib"))]
-    return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(libraries)}
+    """The environment in which a Python that becomes a rank imports torch: quiet, one thread, on loopback only.
+
+    It looks for packages where this Python was told to, in the same order, and where this one found torch.
+    """
+    given = [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    installed = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    torchs = [str(Path(sys.modules["torch"].__file__).parents[1])] if "torch" in sys.modules else []
+    folders = [str(Path(__file__).resolve().parents[2]), *given, *installed, *torchs]
+    return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}

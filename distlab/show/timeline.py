@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -15,6 +16,7 @@ from distlab.show import lanes, rows
 from distlab.show.measured import measured
 from distlab.show.picture import Picture, wrap
 from distlab.show.scene import Scene, modelled
+from distlab.show.trace import write_trace
 
 COLUMNS = 96
 MOST_LINES = 16  # of numbers; more ranks are summed up
@@ -39,14 +41,14 @@ def timeline(
     dtype or clock that is not there.
     """
     if isinstance(machine, Machine):
-        return TimelinePicture(modelled(recording, machine, during, dtype))
+        return TimelinePicture(modelled(recording, machine, during, dtype), recording)
     if machine != "measured":
         raise ValueError(
             f'machine must be a Machine (distlab.machine.machines has some) or "measured", not {machine!r}'
         )
     if dtype is not None:
         raise ValueError(f"What was measured was in its own dtype, not {dtype}. Give a machine to model it on.")
-    return TimelinePicture(measured(recording, during))
+    return TimelinePicture(measured(recording, during), recording)
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +56,17 @@ class TimelinePicture(Picture):
     """A row for each rank; :func:`distlab.machine.replay.replay` has the numbers."""
 
     scene: Scene
+    recording: Recording
+
+    def save(self, path: str | Path) -> None:
+        """Writes the image to a file, or a trace where its name ends in .json.
+
+        A trace is a file for ui.perfetto.dev and chrome://tracing. Raises OSError saying what is wrong with its path.
+        """
+        if Path(path).suffix.lower() == ".json":
+            write_trace(path, self.scene, self.recording)
+        else:
+            super().save(path)
 
     def text(self) -> str:
         """The title, a row for each rank, how each spent its time, and the notes."""
@@ -76,6 +89,9 @@ class TimelinePicture(Picture):
 
     def _numbers(self) -> Iterator[str]:
         shares = self.scene.shares
+        if not self.scene.is_counted:
+            yield f"{quantity(self.scene.wall, 's')} in all, without the ranks' work: how busy they are is not known"
+            return
         busy = [of_rank.busy for of_rank in shares]
         if len(shares) <= MOST_LINES:
             yield from (f"rank {rank}: {_in_words(of_rank)}" for rank, of_rank in enumerate(shares))

@@ -1,13 +1,13 @@
 """`python -m tests.benchmarks [name ...]` measures side by side, in one run, and prints one table with ratios.
 
-Nothing here asserts a time. To add a group to the table, write a module with a function `measure() -> Group` and
-name it in BENCHMARKS.
+Nothing here asserts a time. What fails is said in its row, and makes the exit status 1. To add a group to the table,
+write a module with a function `measure() -> Group`, or a list of them, and name it in BENCHMARKS.
 """
 
 import argparse
-import importlib
 import sys
 
+from tests.benchmarks.apart import measured
 from tests.benchmarks.table import table
 
 BENCHMARKS = {
@@ -28,20 +28,18 @@ BENCHMARKS = {
 }
 
 
-def measure(name):
-    print(f"measuring {name} ...", file=sys.stderr, flush=True)
-    return importlib.import_module(BENCHMARKS[name]).measure()
-
-
 def main(arguments=None):
+    """Prints the table; returns 1 if something in it failed, else 0."""
     known = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser("python -m tests.benchmarks", description="Measures distlab against its peers.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"what to measure (all, if none): {known}")
     names = parser.parse_args(arguments).names
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(f"there is no {', '.join(unknown)}; there is {known}")
-    print(table([measure(name) for name in names or BENCHMARKS]))
+    groups = [group for name in names or BENCHMARKS for group in measured(name, BENCHMARKS[name])]
+    print(table(groups))
+    return int(any(group.failed for group in groups))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

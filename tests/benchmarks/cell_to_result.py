@@ -5,7 +5,7 @@ import sys
 from contextlib import ExitStack
 
 from tests.benchmarks.peer import Peer
-from tests.benchmarks.table import Group, Row
+from tests.benchmarks.table import Group, Row, in_a_line
 
 # Each peer's script in peers/, and how many calls follow its first.
 PEERS = {
@@ -20,21 +20,35 @@ PEERS = {
 def measure():
     with ExitStack() as stack:
         peers = {name: stack.enter_context(Peer(script)) for name, (script, _) in PEERS.items()}
-        seconds = take_turns(peers)
-    return with_remarks([Row(name, statistics.median(warm), first) for name, (first, *warm) in seconds.items()])
+        seconds, failures = take_turns(peers)
+    return with_remarks([row(name, seconds[name], failures.get(name, "")) for name in PEERS])
+
+
+def row(name, seconds, failure):
+    if failure:
+        return Row(name, failure=failure)
+    first, *warm = seconds
+    return Row(name, statistics.median(warm), first)
 
 
 def take_turns(peers):
-    """Has each peer called in turn, so that a slow minute of the computer meets them all; returns seconds by name."""
-    seconds = {name: [peer.call()] for name, peer in peers.items()}
-    most = max(calls for _, calls in PEERS.values())
+    """Has each peer called in turn, so that a slow minute of the computer meets them all.
+
+    Returns seconds by name, the first call's before the others'; and of those that failed, what they said.
+    """
+    seconds, failures = {name: [] for name in peers}, {}
+    most = 1 + max(calls for _, calls in PEERS.values())
     for turn in range(most):
         print(f"\r  turn {turn + 1} of {most}", end="", file=sys.stderr, flush=True)
         for name, (_, calls) in PEERS.items():
-            if turn < calls:
-                seconds[name].append(peers[name].call())
+            if turn <= calls and name not in failures:
+                try:
+                    seconds[name].append(peers[name].call())
+                except RuntimeError as error:
+                    print(f"\n{error}", file=sys.stderr)
+                    failures[name] = in_a_line(error)
     print(file=sys.stderr)
-    return seconds
+    return seconds, failures
 
 
 def with_remarks(rows):

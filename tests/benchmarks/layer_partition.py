@@ -26,8 +26,9 @@ def measure():
     ways = {"one process": (1, *ours), "lab 06, 2 ranks": (2, *ours), "ScheduleGPipe, 2 ranks": (2, ours[0], None)}
     group = Group(TITLE)
     for name, (ranks, *how) in ways.items():
-        times = run(steps, *how, ranks=ranks, device="cpu", timeout=300, record=False).values[0]
-        group.rows.append(Row(name, statistics.median(times)))
+        with group.attempt(name):
+            times = run(steps, *how, ranks=ranks, device="cpu", timeout=300, record=False).values[0]
+            group.rows.append(Row(name, statistics.median(times)))
     ratio = group.ratio("lab 06, 2 ranks", to="ScheduleGPipe, 2 ranks")
     group.remarks.append(f"lab 06 takes {ratio:.2f} × as long as ScheduleGPipe; neither can be faster than one process")
     return group

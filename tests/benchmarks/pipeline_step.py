@@ -25,14 +25,17 @@ def measure():
     lab = Notebook(NOTEBOOK).definitions()
     group = Group(TITLE)
     for kind, name in ((ScheduleGPipe, "gpipe_schedule"), (Schedule1F1B, "one_f_one_b_schedule")):
-        schedule = lab["with_messages"](lab["for_all"](lab[name], 2, NUM_MICRO), early=True)
-        needed = {key: lab[key] for key in ("make_modules", "Stage", "split_microbatches", "execute", "AsyncMail")}
-        times = run(take_turns, needed, kind, schedule, ranks=2, device="cpu", timeout=300, record=False).values[0]
-        medians = {who: statistics.median(taken) for who, taken in times.items()}
-        group.rows.extend(Row(who, medians[who]) for who in times)
-        theirs, mine = times
-        ratio, best = medians[mine] / medians[theirs], min(times[mine]) / min(times[theirs])
-        group.remarks.append(f"{mine}: {ratio:.2f} × the time of {theirs}, {best:.2f} × at best (aim: at most {AIM})")
+        with group.attempt(kind.__name__, f"lab 07's, as {kind.__name__}"):
+            schedule = lab["with_messages"](lab["for_all"](lab[name], 2, NUM_MICRO), early=True)
+            needed = {key: lab[key] for key in ("make_modules", "Stage", "split_microbatches", "execute", "AsyncMail")}
+            times = run(take_turns, needed, kind, schedule, ranks=2, device="cpu", timeout=300, record=False).values[0]
+            medians = {who: statistics.median(taken) for who, taken in times.items()}
+            group.rows.extend(Row(who, medians[who]) for who in times)
+            theirs, mine = times
+            ratio, best = medians[mine] / medians[theirs], min(times[mine]) / min(times[theirs])
+            group.remarks.append(
+                f"{mine}: {ratio:.2f} × the time of {theirs}, {best:.2f} × at best (aim: at most {AIM})"
+            )
     return group
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.benchmarks import cell_to_result
 from tests.benchmarks.__main__ import BENCHMARKS, main
 from tests.benchmarks.peer import Peer
 from tests.benchmarks.table import Group, Row, table
@@ -49,3 +50,59 @@ def test_a_peer_answers_each_call_and_a_peer_that_cannot_start_is_named():
         assert 0 < peer.call() < 60 and 0 < peer.call() < 60
     with Peer("nobody") as peer, pytest.raises(RuntimeError, match="(?s)peers.nobody gave no answer:.*No module named"):
         peer.call()
+
+
+def rows_of(text):
+    """Returns the cells of the table's rows by their names, which are one word here."""
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith("  ")}
+
+
+def test_a_row_that_failed_says_so_and_the_others_stand():
+    group = Group("group", [Row("one", 0.5)])
+    with group.attempt("two", "three"):
+        raise RuntimeError("no answer")
+    with group.attempt("four"):
+        group.rows.append(Row("four", 1.0))
+    failed = ["failed:", "RuntimeError:", "no", "answer"]
+    assert rows_of(table([group])) == {
+        "one": ["0.500", "1.00"],
+        "two": failed,
+        "three": failed,
+        "four": ["1.000", "2.00"],
+    }
+    assert group.failed and not Group("group", [Row("one", 0.5)]).failed
+
+
+def test_where_the_first_row_failed_there_are_times_without_ratios():
+    group = Group("group", [Row("one", failure="no answer"), Row("two", 1.25, first=2.0)])
+    assert rows_of(table([group])) == {"one": ["failed:", "no", "answer"], "two": ["1.250", "2.000"]}
+
+
+def test_a_peer_that_fails_leaves_the_rows_of_the_others(monkeypatch):
+    peers = {"plain fork": ("plain_fork", 1), "distlab.run": ("nobody", 1), "torchrun": ("plain_fork", 2)}
+    monkeypatch.setattr(cell_to_result, "PEERS", peers)
+    monkeypatch.setattr(cell_to_result, "with_remarks", lambda rows: Group("cell", rows))
+    fork, ours, torchrun = cell_to_result.measure().rows
+    assert "No module named tests.benchmarks.peers.nobody" in ours.failure
+    assert all(row.seconds > 0 and row.first > 0 and not row.failure for row in (fork, torchrun))
+
+
+BROKEN = {
+    "raises": ("raise ValueError('no such thing')", "ValueError: no such thing"),
+    "exits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "crashes": ("import os; os._exit(1)", "BrokenProcessPool: A process in the process pool was terminated abruptly"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_group_that_fails_is_said_to_have_and_the_table_goes_on(how, tmp_path, monkeypatch, capsys):
+    good = "from tests.benchmarks.table import *\ndef measure():\n    return [Group('good', [Row('one', 0.5)])] * 2\n"
+    (tmp_path / "broken_group.py").write_text(f"def measure():\n    {BROKEN[how][0]}\n")
+    (tmp_path / "good_group.py").write_text(good)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(BENCHMARKS, "broken", "broken_group")
+    monkeypatch.setitem(BENCHMARKS, "good", "good_group")
+    assert main(["broken", "good"]) == 1
+    printed = capsys.readouterr().out
+    assert f"failed: {BROKEN[how][1]}" in printed and printed.count("0.500") == 2
+    assert main(["good"]) == 0
