@@ -48,18 +48,23 @@ class Server:
     def serve(self) -> None:
         """Answers requests until the notebook is gone, then leaves no process behind, nor the files of the last run."""
         self._send(ready=True)
-        while os.getppid() == self._parent:
-            readable, _, _ = select.select([self._client, self._wake], [], [], _ORPHAN_CHECK)
-            if self._wake in readable:
-                self._wake.recv(4096)
-            self._reap()
-            if self._client in readable and not self._answer():
-                break
-        self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)  # it is gone already, unless the notebook was killed
+        try:
+            while os.getppid() == self._parent:
+                readable, _, _ = select.select([self._client, self._wake], [], [], _ORPHAN_CHECK)
+                if self._wake in readable:
+                    self._wake.recv(4096)
+                self._reap()
+                if self._client in readable and not self._answer():
+                    break
+        finally:  # whatever ends it, nothing may stay
+            self._end()
+            shutil.rmtree(self._folder, ignore_errors=True)  # it is gone already, unless the notebook was killed
 
     def _answer(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._client, 65536, _MOST_DESCRIPTORS)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._client, 65536, _MOST_DESCRIPTORS)
+        except ConnectionResetError:  # the notebook was killed before it had read what this process told it
+            return False
         if not message:
             return False
         request = json.loads(message)

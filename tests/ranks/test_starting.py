@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,3 +175,30 @@ def test_the_doctor_prints_what_to_paste_into_a_question(monkeypatch, capsys):
     assert not left.value.code
     assert f"torch {torch.__version__}" in said and "start method fork" in said
     assert "two ranks added 1 and 2 and got 3" in said
+
+
+def test_a_notebook_that_is_killed_with_the_servers_words_unread_leaves_nothing(tmp_path):
+    signs, temporary = tmp_path / "signs", tmp_path / "temporary"
+    signs.mkdir()
+    temporary.mkdir()
+    program = (
+        "import os, pathlib, time\nimport torch.distributed as dist\nfrom distlab import run\n"
+        "def sleeps():\n"
+        f"    pathlib.Path({str(signs)!r}, f'{{dist.get_rank()}}-{{os.getpid()}}').touch()\n"
+        "    time.sleep(60)\n"
+        "run(sleeps, ranks=2, device='cpu')\n"
+    )
+    notebook = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(temporary)})
+    deadline = time.monotonic() + 120
+    while len(list(signs.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    started = psutil.Process(notebook.pid).children(recursive=True)
+    notebook.send_signal(signal.SIGSTOP)
+    rank = next(int(sign.name.partition("-")[2]) for sign in signs.iterdir())
+    os.kill(rank, signal.SIGKILL)  # of which the server tells the notebook, and that does not read it any more
+    psutil.wait_procs([process for process in started if process.pid == rank], 30)
+    notebook.kill()
+    notebook.wait()
+    psutil.wait_procs(started, 30)
+    assert not [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not list(temporary.glob("distlab-*"))
