@@ -13,13 +13,23 @@ from distlab.ranks.doctor import doctor
 
 def make_labs(options: argparse.Namespace) -> bool:
     """Writes the blank labs, and what else was asked for."""
-    for path in [*sorted((ROOT / "solutions").glob("*.ipynb")), DEMOS] if options.execute else []:
+    for path in _asked_for(options.execute) if options.execute is not None else []:
         execute(path)
     print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
     if options.release:
         write_release(Path(options.release))
         print(f"{options.release}: the course without solutions")
     return True
+
+
+def _asked_for(names: list[str]) -> list[Path]:
+    """The notebooks of these names or beginnings of names ("02", "demos"), or all of them."""
+    paths = [*sorted((ROOT / "solutions").glob("*.ipynb")), DEMOS]
+    unknown = [name for name in names if not any(path.name.startswith(name) for path in paths)]
+    if unknown:
+        known = ", ".join(path.stem for path in paths)
+        raise SystemExit(f"There is no notebook {' or '.join(unknown)}; there are {known}.")
+    return [path for path in paths if not names or any(path.name.startswith(name) for name in names)]
 
 
 def main() -> int:
@@ -29,7 +39,9 @@ def main() -> int:
     command = commands.add_parser("doctor", help="print versions, devices and a self-test of two ranks")
     command.set_defaults(do=lambda options: doctor())
     command = commands.add_parser("labs", help="write labs/ from solutions/")
-    command.add_argument("--execute", action="store_true", help="first run solutions and demos, store outputs")
+    command.add_argument(
+        "--execute", nargs="*", metavar="NAME", help="first run solutions and demos, or those named (02), store outputs"
+    )
     command.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
     command.set_defaults(do=make_labs)
     options = parser.parse_args()

@@ -79,7 +79,6 @@ def draw(ranks: int, step: int) -> Board:
     board.say(*_what_moves(ranks, step, phase))
     board.say(f"Complete chunks, by rank: {', '.join(str(len(chunks)) for chunks in complete)} of {ranks}.")
     sent = bytes_so_far(ranks, step)
-    sent = bytes_so_far(ranks, step)
     board.say(
         f"Sent so far of a tensor of S bytes: {sent[RING]:.3g} S by each rank, {sent['in all']:g} S in all.",
         *([f"With a hub, all {sent['in all']:g} S would have come to rank 0 or gone from it."] if step else []),

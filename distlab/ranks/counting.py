@@ -12,11 +12,10 @@ from functools import partial
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from distlab.ranks import torch_inside
 from distlab.ranks.formulas import formula_of
 from distlab.ranks.uncompiled import uncompiled
 
-_PYTHON = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _UNCOUNTED_NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "profiler", "prim"}
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
 _LISTS = (list, tuple)
@@ -53,12 +52,11 @@ class Counter(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        import torch._dynamo  # noqa: F401 - optimizers do at first: once, where ranks are warmed up, takes a second less
-
+        torch_inside.import_dynamo()
         self.flops = self.bytes = 0.0
         self.operators = 0
         self.before_operator: Callable | None = None  # called with (operator, args, kwargs) of all that is counted
-        self._alone, self._among_others = _Hiding(self, _PYTHON), _Hiding(self, ())
+        self._alone, self._among_others = _Hiding(self, torch_inside.PYTHON_KEYS), _Hiding(self, ())
         self.hidings = 0  # how many of them are open, one in the other
         # How to call an operator, how to count it, and the operator, by its id: its own hash is slow.
         self._known: dict[int, tuple[Callable, Callable | bool, object]] = {}
@@ -75,8 +73,8 @@ class Counter(TorchDispatchMode):
         For what a backend does inside a message. Costs less than 1 µs. In a thread that the learner started it does
         nothing: nobody counts there.
         """
-        num_modes = torch._C._len_torch_dispatch_stack()
-        if not num_modes or torch._C._get_dispatch_stack_at(0) is not self:  # a rank begins with it: others are above
+        num_modes = torch_inside.num_dispatch_modes()
+        if not num_modes or torch_inside.dispatch_mode_at(0) is not self:  # a rank begins with it: others are above
             return _NOTHING
         return self._alone if num_modes == 1 else self._among_others
 
@@ -95,7 +93,7 @@ class Counter(TorchDispatchMode):
         for kind in types:
             if kind is not torch.Tensor and kind is not torch.nn.Parameter:
                 return self._with_subclass(func, kind, args, kwargs or {})
-        if self.hidings or not types and _is_fake():
+        if self.hidings or not types and torch_inside.makes_fake_tensors():
             return func(*args, **kwargs) if kwargs else func(*args)
         known = self._known.get(id(func))
         call, formula, _ = known if known else self._learn(func)
@@ -118,7 +116,7 @@ class Counter(TorchDispatchMode):
         Where DDP has a part of itself compiled, torch leaves this mode on, and functional tensors come by: the next
         mode takes them, but only from an operator that was called again.
         """
-        if issubclass(kind, torch._subclasses.FakeTensor | torch._subclasses.functional_tensor.FunctionalTensor):
+        if issubclass(kind, torch_inside.NO_WORK):
             return func(*args, **kwargs)
         return NotImplemented
 
@@ -132,7 +130,7 @@ class Counter(TorchDispatchMode):
     def _decomposed(self, func, *args, **kwargs):
         """Inference mode leaves operators whole that others take apart: their parts are what is counted."""
         with self:
-            return func._op_dk(_COMPOSITE, *args, **kwargs)
+            return torch_inside.run_composite(func, *args, **kwargs)
 
 
 class _Hiding:
@@ -146,12 +144,12 @@ class _Hiding:
     def __enter__(self):
         self._counter.hidings += 1
         for key in self._keys:
-            torch._C._dispatch_tls_set_dispatch_key_included(key, False)
+            torch_inside.include_key(key, False)
 
     def __exit__(self, *error):
         self._counter.hidings -= 1
         for key in self._keys:
-            torch._C._dispatch_tls_set_dispatch_key_included(key, True)
+            torch_inside.include_key(key, True)
 
 
 _NOTHING = nullcontext()
@@ -162,20 +160,15 @@ def _is_composite(name: str) -> bool:
 
     Some have such a program and a kernel of their own besides (SiLU's backward): the kernel computes other bits.
     """
-    has_kernel = partial(torch._C._dispatch_has_kernel_for_dispatch_key, name)
-    return has_kernel(_COMPOSITE) and not has_kernel("CPU") and not has_kernel("CUDA")
-
-
-def _is_fake() -> bool:
-    """Whether what is made now is made as a fake tensor, while something is compiled for example."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    has_kernel = partial(torch_inside.has_kernel, name)
+    return has_kernel(torch_inside.COMPOSITE_KEY) and not has_kernel("CPU") and not has_kernel("CUDA")
 
 
 def _formula_of(func) -> Callable | bool:
     """How an operator is counted: a formula for FLOPs, True for bytes, False for not at all."""
-    if not isinstance(func, torch._ops.OpOverload) or func.is_view or func.namespace in _UNCOUNTED_NAMESPACES:
+    if not isinstance(func, torch_inside.Operator) or func.is_view or func.namespace in _UNCOUNTED_NAMESPACES:
         return False
-    name = func._schema.name
+    name = torch_inside.name_of_operator(func)
     if name.partition("::")[2].startswith(_FREE):
         return False
     return formula_of(func) or True

@@ -154,9 +154,13 @@ def report(failures: dict[int, Failure], first: int) -> str:
     if cause.hint:
         lines.append(f"  What this means: {cause.hint}")
     others = {rank: failure for rank, failure in failures.items() if rank != first}
-    lines += [f"rank {rank} {failure}{_code(failure)}" for rank, failure in sorted(others.items())]
-    return "\n".join(lines)
+    return "\n".join([*lines, *one_line_each(others)])
 
 
-def _code(failure: Failure) -> str:
-    return f":  {failure.frames[-1].code}" if failure.frames and failure.frames[-1].code else ""
+def one_line_each(failures: dict[int, Failure]) -> list[str]:
+    """What happened to each rank, with the learner's line that was running."""
+    codes = {rank: failure.frames[-1].code for rank, failure in failures.items() if failure.frames}
+    return [
+        f"rank {rank} {failure}{f':  {codes[rank]}' if codes.get(rank) else ''}"
+        for rank, failure in sorted(failures.items())
+    ]

@@ -8,6 +8,8 @@ from math import prod
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from distlab.ranks.torch_inside import Operator, name_of_operator
+
 
 def _product(a, b, *rest, **named) -> int:
     """(… × m × k)(k × n): 2·m·k·n for every pair of matrices; torch's own formula, which looks at every argument."""
@@ -87,10 +89,10 @@ _OURS = {
 }
 
 
-def formula_of(operator: torch._ops.OpOverload) -> Callable | None:
+def formula_of(operator: Operator) -> Callable | None:
     """What computes an operator's FLOPs from its arguments, and its result as ``out_val``; None if nothing does."""
     torchs = flop_registry.get(operator._overloadpacket)
-    return _OURS.get(operator._schema.name) or (_by_shapes(torchs) if torchs else None)
+    return _OURS.get(name_of_operator(operator)) or (_by_shapes(torchs) if torchs else None)
 
 
 def _by_shapes(formula: Callable) -> Callable:

@@ -31,13 +31,13 @@ class Heap:
         self._known: dict[type, dict[int, weakref.ref]] = {base: {} for base in bases}
         gc.freeze()
         gc.freeze = self._seeing(gc.freeze)
-        self._threads = sys._current_frames().keys()
+        self._threads = set(sys._current_frames())
         self._num_before, self._is_in_doubt = 0, False
-        self.effort = 0
+        self.num_seen = 0
         gc.callbacks.append(self._follow)
 
     def living(self) -> list[list]:
-        """For each of the classes its objects that are alive; adds to ``effort`` how many were looked at."""
+        """For each of the classes its objects that are alive; adds to ``num_seen`` how many objects were looked at."""
         if self._follow in gc.callbacks:
             self._see(gc.get_objects(0))
         else:  # somebody has taken it out
@@ -66,7 +66,7 @@ class Heap:
 
     def _see(self, objects: list) -> None:
         """Remembers which of these objects are of the classes. A collection may start anywhere in here."""
-        self.effort += len(objects)
+        self.num_seen += len(objects)
         kinds = set(map(type, objects))
         for base, known in self._known.items():
             if wanted := {kind for kind in kinds if issubclass(kind, base)}:

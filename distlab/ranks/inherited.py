@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from distlab.ranks.torch_inside import PRINT_OPTIONS
+
 
 class _Setting(NamedTuple):
     """Something that is set for a whole process; ``read`` gives what ``apply`` takes."""
@@ -23,12 +25,12 @@ _PRINTING = ("precision", "threshold", "edgeitems", "linewidth", "suppress", "fl
 
 
 def _printing() -> dict:
-    return dict(vars(torch._tensor_str.PRINT_OPTS))
+    return dict(vars(PRINT_OPTIONS))
 
 
 def _set_printing(options: dict) -> None:
     torch.set_printoptions(**{name: value for name, value in options.items() if name != "sci_mode"})
-    torch._tensor_str.PRINT_OPTS.sci_mode = options["sci_mode"]  # set_printoptions can't make it None again
+    PRINT_OPTIONS.sci_mode = options["sci_mode"]  # set_printoptions can't make it None again
 
 
 def _numpy_printing() -> dict:

@@ -13,8 +13,10 @@ import torch
 from torch.utils import checkpoint
 
 from distlab.ranks.storages import PLAIN, is_tensor
+from distlab.ranks.torch_inside import SavedTensor
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
+_IS_FREED = "_distlab_is_freed"  # marks a ctx
 _RANDOM_STATES = {"fwd_cpu_state", "fwd_device_states"}
 
 
@@ -25,7 +27,6 @@ class _Nothing:
 # torch's own names; where a release has others, what a checkpoint keeps is among what is kept otherwise.
 FRAME = getattr(checkpoint, "_CheckpointFrame", _Nothing)  # of a checkpoint that isn't reentrant; no graph leads to it
 CACHED = getattr(checkpoint, "_VersionWrapper", _Nothing)  # a result that a selective checkpoint won't compute again
-_SAVED = torch._C._autograd.SavedTensor
 _OWN = (type, types.ModuleType, types.CodeType, types.FrameType, torch.nn.Module, torch.optim.Optimizer)
 _MOST_OBJECTS = 1_000  # that are looked at in what one hook made
 
@@ -47,24 +48,33 @@ def kept_by(nodes: Iterable) -> list[torch.Tensor]:
     found = []
     for node in nodes:
         names, has_attributes = _ways_to_keep[type(node)]
+        if has_attributes:
+            found += _kept_by_ctx(node, names)
+            continue
         for name in names:
             try:
-                kept = getattr(node, name)
-                data = kept.data if type(kept) is _SAVED else kept
+                data = getattr(node, name)
+                data = data.data if type(data) is SavedTensor else data
             except RuntimeError:  # the backward pass has let it go
                 continue
             if type(data) in PLAIN:  # nearly always
                 found.append(data)
             elif data is not None:
-                found += tensors_in(kept)
-        if has_attributes:
-            found += _attributes(node)
+                found += tensors_in(getattr(node, name))
     return found
 
 
-def _attributes(node) -> Iterator[torch.Tensor]:
-    """The tensors in the attributes of a ``ctx``."""
-    for name, value in node.__dict__.items():
+def _kept_by_ctx(node, names: list[str]) -> Iterator[torch.Tensor]:
+    """What the ``ctx`` of a learner's Function keeps: saved, or as attributes."""
+    attributes = node.__dict__
+    saved = []
+    if _IS_FREED not in attributes:
+        try:
+            saved = [getattr(node, name) for name in names]
+        except RuntimeError:  # the backward pass has let it go, for ever: to be told so again would take 10 µs
+            attributes[_IS_FREED] = True
+    yield from tensors_in(saved)
+    for name, value in attributes.items():
         if name not in _RANDOM_STATES:
             yield from tensors_in(value)
 
@@ -94,7 +104,7 @@ def tensors_in(value) -> Iterator[torch.Tensor]:
     """The tensors in a value and the containers in it."""
     if is_tensor(value):
         yield value
-    elif isinstance(value, _SAVED):
+    elif isinstance(value, SavedTensor):
         yield from tensors_in(_unpacked(value))
     elif isinstance(value, _CONTAINERS):
         for item in value.values() if isinstance(value, dict) else value:

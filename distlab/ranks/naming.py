@@ -7,8 +7,7 @@ import operator
 import sys
 import types
 
-from torch._classes import _ClassNamespace
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from distlab.ranks.torch_inside import ClassNamespace, HigherOrderOperator, Operator, OperatorPacket
 
 
 def name_of(obj) -> tuple[str, str] | None:
@@ -27,13 +26,13 @@ def find(module: str, path: str):
 
 
 def _candidates(obj) -> list[str]:
-    if isinstance(obj, _ClassNamespace):
+    if ClassNamespace is not None and isinstance(obj, ClassNamespace):
         return [f"torch.classes.{obj.name}"]  # its __name__ lacks the last dot
     if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
         own = vars(obj).get("__name__")  # not obj.__name__: a lazy module may make up what it lacks
         names = [name for name, module in list(sys.modules.items()) if module is obj]
         return [own, *names] if isinstance(own, str) else names
-    if isinstance(obj, OpOverload | OpOverloadPacket):
+    if isinstance(obj, Operator | OperatorPacket):
         return [f"torch.ops.{obj}"]
     if isinstance(obj, HigherOrderOperator):
         return [f"torch.ops.higher_order.{obj.name()}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distlab.ranks.failures import Failure, report
+from distlab.ranks.failures import Failure, one_line_each, report
 from distlab.ranks.output import name_ranks
 from distlab.ranks.shipping import unpack_value
 from distlab.recording import Recording
@@ -76,11 +76,5 @@ class RankError(RuntimeError):
 
 def describe_interrupt(failures: dict[int, Failure], returned: list[int]) -> str:
     """Says where every rank stood when the learner interrupted the cell."""
-    lines = [f"rank {rank} {failure}{_line_of(failure)}" for rank, failure in sorted(failures.items())]
-    if returned:
-        lines.append(f"{name_ranks(returned)} had returned")
+    lines = one_line_each(failures) + ([f"{name_ranks(returned)} had returned"] if returned else [])
     return "\n".join(["Interrupted. When you stopped it:", *lines])
-
-
-def _line_of(failure: Failure) -> str:
-    return f":  {failure.frames[-1].code}" if failure.frames and failure.frames[-1].code else ""

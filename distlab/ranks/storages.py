@@ -5,12 +5,12 @@ Hundreds of tensors are asked at every look, so what is common is asked in loops
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import torch
 
+from distlab.ranks.torch_inside import FakeTensor, storage_id
+
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_ADDRESS_OF = attrgetter("_cdata")
+_STORAGE_OF, _NUM_BYTES = torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes
 
 
 def is_tensor(value) -> bool:
@@ -22,7 +22,7 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """Where its bytes are, those of a DTensor on this rank; None where it has none of its own to be asked for."""
     is_plain = type(tensor) in PLAIN
     tensor = tensor if is_plain else getattr(tensor, "_local_tensor", tensor)
-    if tensor.layout is not torch.strided or tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
+    if tensor.layout is not torch.strided or tensor.is_meta or isinstance(tensor, FakeTensor):
         return None
     storage = tensor.untyped_storage()
     return storage if is_plain or _has_memory(storage) else None
@@ -38,45 +38,52 @@ def _has_memory(storage: torch.UntypedStorage) -> bool:
 
 
 class Storages:
-    """Adds up the storages of tensors, each once."""
+    """The storages of tensors by kind, each once: it is of the last kind that was said of a tensor in it."""
 
-    def __init__(self, tensors: list[torch.Tensor]):
+    def __init__(self, tensors: list[torch.Tensor], kind: str):
         self._tensors: list[torch.Tensor] = []  # kept, so that their ids remain theirs
         self._addresses: dict[int, int] = {}  # of storages, by ids of tensors
         self._storages: dict[int, torch.UntypedStorage] = {}  # by addresses
-        self._counted: set[int] = set()
-        self._ask(tensors)
+        self._kinds: dict[int, str] = {}  # the same, in the same order
+        self._ask(tensors, kind)
 
-    def count(self, tensors: list[torch.Tensor]) -> int:
-        """Bytes of the storages of tensors that have not been counted yet."""
-        ids = set(map(id, tensors))
-        if unknown := ids - self._addresses.keys():
-            self._ask([tensor for tensor in tensors if id(tensor) in unknown])
-        return self._count(set(map(self._addresses.get, ids)) - {None})
+    def put(self, tensors: list[torch.Tensor], kind: str) -> None:
+        """Says of what kind the storages of tensors are."""
+        addresses = list(map(self._addresses.get, map(id, tensors)))
+        if None in addresses:
+            self._ask([tensor for tensor, address in zip(tensors, addresses) if address is None], kind)
+        known = dict.fromkeys(addresses, kind)
+        known.pop(None, None)
+        self._kinds.update(known)
 
-    def count_left(self, mark: str = "") -> int:
-        """Bytes of all storages that have not been counted yet; on request only of those that bear a mark."""
-        left = self._storages.keys() - self._counted
-        return self._count({address for address in left if not mark or hasattr(self._storages[address], mark)})
+    def put_marked(self, mark: str, kind: str) -> None:
+        """Says of what kind those storages are that have an attribute."""
+        self._kinds.update((address, kind) for address, storage in self._storages.items() if hasattr(storage, mark))
 
-    def _count(self, addresses: set[int]) -> int:
-        new = addresses - self._counted
-        self._counted |= new
-        return sum(self._storages[address].nbytes() for address in new)
+    def bytes_by_kind(self) -> dict[str, int]:
+        """How many bytes the storages of each kind have."""
+        found = dict.fromkeys(self._kinds.values(), 0)
+        for kind, size in zip(self._kinds.values(), map(_NUM_BYTES, self._storages.values())):
+            found[kind] += size
+        return found
 
-    def _ask(self, tensors: list[torch.Tensor]) -> None:
+    def _ask(self, tensors: list[torch.Tensor], kind: str) -> None:
         self._tensors += tensors
+        plain = [tensor for tensor in tensors if type(tensor) in PLAIN and not tensor.is_meta]
         try:
-            plain = [tensor for tensor in tensors if type(tensor) in PLAIN and not tensor.is_meta]
-            self._add(plain, list(map(torch.Tensor.untyped_storage, plain)))
+            self._add(plain, list(map(_STORAGE_OF, plain)), kind)
         except RuntimeError:  # one is sparse, say
             plain = []
         if len(plain) < len(tensors):
-            for tensor in [tensor for tensor in tensors if id(tensor) not in self._addresses]:
-                if (storage := storage_of(tensor)) is not None:
-                    self._add([tensor], [storage])
+            self._ask_one_by_one([tensor for tensor in tensors if id(tensor) not in self._addresses], kind)
 
-    def _add(self, tensors: list[torch.Tensor], storages: list[torch.UntypedStorage]) -> None:
-        addresses = list(map(_ADDRESS_OF, storages))
+    def _ask_one_by_one(self, tensors: list[torch.Tensor], kind: str) -> None:
+        for tensor in tensors:
+            if (storage := storage_of(tensor)) is not None:
+                self._add([tensor], [storage], kind)
+
+    def _add(self, tensors: list[torch.Tensor], storages: list[torch.UntypedStorage], kind: str) -> None:
+        addresses = list(map(storage_id, storages))
         self._addresses.update(zip(map(id, tensors), addresses))
         self._storages.update(zip(addresses, storages))
+        self._kinds.update(dict.fromkeys(addresses, kind))

@@ -7,25 +7,17 @@ torch.compiler.disable would wrap each of them, at 1 µs a call; marks on a func
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
+from typing import TypeVar
 
-try:
-    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-except ImportError:  # another release's names: torch.compile looks into our functions, nothing else fails
+from distlab.ranks.torch_inside import leave_uncompiled
 
-    def _skip(code: types.CodeType) -> None:
-        pass
-else:
-    _STRATEGY = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-
-    def _skip(code: types.CodeType) -> None:
-        set_code_exec_strategy(code, _STRATEGY)
+_Function = TypeVar("_Function", bound=Callable)
 
 
-def uncompiled(function: types.FunctionType) -> types.FunctionType:
+def uncompiled(function: _Function) -> _Function:
     """Marks a function as one to run as it is; returns it."""
-    _skip(function.__code__)  # where it is called from C++, or from what is not compiled
-    function._torchdynamo_disable = True  # where what is compiled calls it: the graph breaks there
-    function._torchdynamo_disable_msg = "distlab notes what happens here: use record=False or fullgraph=False"
+    leave_uncompiled(function)
     return function
 
 

@@ -10,6 +10,7 @@ import torch
 from distlab.events import P2P, Message, Touch
 from distlab.ranks.layout import Tensors
 from distlab.ranks.log import Log
+from distlab.ranks.torch_inside import is_mutable, name_of_operator, version_of
 
 _WRITTEN_UNSEEN = {"all_reduce", "broadcast", "reduce", "send", "recv"}
 _LOOK_AT_SHAPES_ONLY = ("new_", "is_same_size")
@@ -45,7 +46,7 @@ class UnderWay:
         if changed:
             torch.autograd.graph.increment_version(changed)
         if message.is_async or message.kind in P2P:
-            whole = [(tensor, tensor._version) for tensor in _left_alone(message.kind, tensors) if _is_whole(tensor)]
+            whole = [(tensor, version_of(tensor)) for tensor in _left_alone(message.kind, tensors) if _is_whole(tensor)]
             self._messages[message.id] = _Memory(*mine, whole, tensors)
             self._follow_operators()
 
@@ -55,7 +56,7 @@ class UnderWay:
         if memory is None:
             return
         self._follow_operators()
-        if any(tensor._version != version for tensor, version in memory.whole):
+        if any(version_of(tensor) != version for tensor, version in memory.whole):
             self._log.write(Touch(id, "written", self._log.now()))
 
     def forget(self, id: int) -> None:
@@ -69,10 +70,10 @@ class UnderWay:
             self._log.counter.before_operator = self._look_at_operator if self._messages else None
 
     def _look_at_operator(self, func, args: Iterable, kwargs: dict) -> None:
-        if _looks_at_shapes_only(func._schema.name):
+        if _looks_at_shapes_only(name_of_operator(func)):
             return
         args = list(args)
-        written = [kwargs["out"]] if "out" in kwargs else args[:1] if func._schema.is_mutable else []
+        written = [kwargs["out"]] if "out" in kwargs else args[:1] if is_mutable(func) else []
         read = args[1:] if written and "out" not in kwargs else args
         self._look(list(map(_span, _tensors_in(read))), list(map(_span, _tensors_in(written))), None)
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
 
 from distlab.events import ANY_SOURCE, P2P, Done, Fail, MakeGroup, Message, Wait
+from distlab.ranks import torch_inside
 from distlab.ranks.holding import note_issued
 from distlab.ranks.layout import strides_of, tensors_of
 from distlab.ranks.log import Log
@@ -50,17 +50,8 @@ class WatchedGroup(dist.ProcessGroup):
         self._under_way, self._run_limit = under_way, run_limit
         self._sequence: Counter = Counter()
         self._one_at_a_time = threading.Lock()
-        self._backends = [real._get_backend(device) for device in real._device_types]
-        self._take_over(real)
-
-    def _take_over(self, real: dist.ProcessGroup) -> None:
-        """Makes torch find in this group what it found in the real one."""
-        for device in real._device_types:
-            backend = real._get_backend(device)
-            self._register_backend(device, _backend_type(backend), backend)
-        self._set_default_backend(_backend_type(real._get_backend(real._device_types[0])))
-        self._set_group_name(real.group_name)
-        self._set_group_desc(real.group_desc)
+        self._backends = [*torch_inside.backends(real).values()]
+        torch_inside.take_over(self, real)
 
     def watch(self, method: str, args: tuple, kwargs: dict):
         """Notes one operation and starts it on the real group.
@@ -83,7 +74,7 @@ class WatchedGroup(dist.ProcessGroup):
         """The seconds after which a wait gives up, if the learner has set them; else 0."""
         set_for_it = [getattr(option, "timeout", None) for option in options]
         limits = [limit for limit in set_for_it if isinstance(limit, timedelta) and limit > timedelta(0)]
-        limits = limits or [backend.options._timeout for backend in self._backends if hasattr(backend, "options")]
+        limits = limits or [limit for limit in map(torch_inside.timeout_of, self._backends) if limit is not None]
         limit = min(limits, default=timedelta.max).total_seconds()
         return limit if limit < self._run_limit else 0.0
 
@@ -144,10 +135,6 @@ class WatchedGroup(dist.ProcessGroup):
         return self.real.name()
 
 
-def _backend_type(backend) -> dist.ProcessGroup.BackendType:
-    return getattr(dist.ProcessGroup.BackendType, backend.name().upper(), dist.ProcessGroup.BackendType.CUSTOM)
-
-
 def _watched(method: str):
     def operation(self, *args, **kwargs):
         return self.watch(method, args, kwargs)
@@ -193,29 +180,32 @@ class _Worlds:
 
 def watch_groups(log: Log, rank: int, run_limit: float) -> None:
     """From now on every process group made in this process, rank ``rank`` of the run, is watched."""
-    make, worlds, under_way = c10d._new_process_group_helper, _Worlds(log, rank), UnderWay(log)
+    worlds, under_way = _Worlds(log, rank), UnderWay(log)
 
-    @functools.wraps(make)
-    def make_watched(group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs):
-        given = group_size, group_rank, global_ranks_in_group, backend, store, group_name
-        if str(backend) == "fake":  # torch's own stand-in, in which nobody is met
-            return make(*given, *args, **kwargs)
-        index, members = worlds.begin_group(str(group_name), global_ranks_in_group, group_rank, group_size, store)
-        log.write(MakeGroup(index, False, log.now(), log.place()))
-        group, its_store = make(*given, *args, **kwargs)
-        if group is not dist.GroupMember.NON_GROUP_MEMBER and not isinstance(group, WatchedGroup):
-            group = _put_in_place(WatchedGroup(group, index, members, log, under_way, run_limit))
-        log.write(MakeGroup(index, True, log.now(), log.place()))
-        return group, its_store
+    def watched(make):
+        @functools.wraps(make)
+        def make_watched(group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs):
+            given = group_size, group_rank, global_ranks_in_group, backend, store, group_name
+            if str(backend) == "fake":  # torch's own stand-in, in which nobody is met
+                return make(*given, *args, **kwargs)
+            index, members = worlds.begin_group(str(group_name), global_ranks_in_group, group_rank, group_size, store)
+            log.write(MakeGroup(index, False, log.now(), log.place()))
+            group, its_store = make(*given, *args, **kwargs)
+            if group is not dist.GroupMember.NON_GROUP_MEMBER and not isinstance(group, WatchedGroup):
+                real, group = group, WatchedGroup(group, index, members, log, under_way, run_limit)
+                torch_inside.put_in_place_of(real, group)
+            log.write(MakeGroup(index, True, log.now(), log.place()))
+            return group, its_store
 
-    c10d._new_process_group_helper = uncompiled(make_watched)
-    _note_calls_from_outside(log)
+        return uncompiled(make_watched)
+
+    torch_inside.wrap_making_of_groups(watched)
+    torch_inside.wrap_test_for_outsiders(functools.partial(_noting_outsiders, log))
     keep_ddps_work()
 
 
-def _note_calls_from_outside(log: Log) -> None:
+def _noting_outsiders(log: Log, is_outside):
     """A collective on a group that the rank is not in does nothing but warn: the recording says so too."""
-    is_outside = c10d._rank_not_in_group
 
     def note_if_outside(group) -> bool:
         outside = is_outside(group)
@@ -224,17 +214,4 @@ def _note_calls_from_outside(log: Log) -> None:
             log.note(f"rank {dist.get_rank()} called {operation} on a group that it is not in: nothing happened there")
         return outside
 
-    c10d._rank_not_in_group = uncompiled(note_if_outside)
-
-
-def _put_in_place(watched: WatchedGroup) -> WatchedGroup:
-    """Has torch's tables name the watched group instead of the real one."""
-    real, world = watched.real, c10d._world
-    for table in (world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config, world.pg_to_tag):
-        if real in table:
-            table[watched] = table.pop(real)
-    for groups in world.tags_to_pg.values():
-        groups[:] = [watched if group is real else group for group in groups]
-    c10d._unregister_process_group(watched.group_name)
-    c10d._register_process_group(watched.group_name, watched)
-    return watched
+    return uncompiled(note_if_outside)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from distlab.events import Exit
-from distlab.ranks import cells, inherited, shipping, threads
+from distlab.ranks import cells, inherited, shipping, threads, torch_inside
 from distlab.ranks.counting import Counter
 from distlab.ranks.failures import Failure
 from distlab.ranks.holding import follow_memory
@@ -51,7 +51,7 @@ def work(job: Job, rank: int, connection, when_lost=lambda: None) -> None:
     try:
         _enter(job, rank)
         reports.wait_for_go()
-        follow_memory(log)
+        follow_memory(log, job.payload.module)
         with counting(log):
             value = _call(job)
         _wait_for_threads(is_mine)
@@ -84,6 +84,8 @@ def _open_log(job: Job, rank: int) -> Log | NoLog:
         return NoLog()
     log = Log(job.log_file(rank), job.payload.sources, job.started, Counter() if job.record is True else None)
     watch_groups(log, rank, job.group_timeout)
+    for what in dict.fromkeys(torch_inside.MISSING):
+        log.note(what)
     open_spans(log)
     return log
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from distlab.events import ANY_SOURCE, P2P, Done, Drop, Fail, Message, Wait
 from distlab.ranks.holding import note_done
 from distlab.ranks.log import Log
+from distlab.ranks.torch_inside import at_end_of_backward, is_in_backward, source_of, wrap_ddps_work
 from distlab.ranks.uncompiled import uncompiled, with_uncompiled_methods
 from distlab.ranks.underway import UnderWay
 
@@ -49,7 +50,7 @@ class WatchedWork(dist.Work):
         when = "now"
         if self._message.kind == "reduce_scatter" and _in_fsdps_backward():
             when = "stream"
-            torch.autograd.Variable._execution_engine.queue_callback(self._note_wait_of_backward)
+            at_end_of_backward(self._note_wait_of_backward)
         if timeout == _NO_TIMEOUT:
             return self._waiting(self._real.wait, when)
         return self._waiting(lambda: self._real.wait(timeout), when, timeout.total_seconds())
@@ -74,7 +75,7 @@ class WatchedWork(dist.Work):
     def _note_done(self) -> None:
         if not self._is_noted:
             self._is_noted = True
-            source = self._real._source_rank() if self._message.peer == ANY_SOURCE else None
+            source = source_of(self._real) if self._message.peer == ANY_SOURCE else None
             self._log.write(Done(self._message.id, self._log.now(), source))
             self._under_way.end(self._message.id)
             if self._log.is_on_main_thread:
@@ -85,10 +86,8 @@ class WatchedWork(dist.Work):
         """The real future; inside a backward pass this rank waits for it at the end of the pass, as DDP does."""
         self._under_way.forget(self._message.id)  # what is chained to the future may use the memory, rightly
         future = self._real.get_future()
-        if torch._C._current_graph_task_id() != -1:
-            torch.autograd.Variable._execution_engine.queue_callback(
-                lambda: self._waiting(self._real.wait, when="backward")
-            )
+        if is_in_backward():
+            at_end_of_backward(lambda: self._waiting(self._real.wait, when="backward"))
             return future
         return _WatchedFuture(future, self)
 
@@ -120,12 +119,12 @@ class WatchedWork(dist.Work):
         return self._real.source_rank()
 
     def _source_rank(self) -> int:
-        return self._real._source_rank()
+        return source_of(self._real)
 
 
 def _in_fsdps_backward() -> bool:
     """Whether it is FSDP that calls, from a hook of the backward pass."""
-    if torch._C._current_graph_task_id() == -1:
+    if not is_in_backward():
         return False
     frame = sys._getframe(2)
     while frame and not frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp."):
@@ -163,13 +162,13 @@ def keep_ddps_work() -> None:
     It keeps the C++ half only, waits, and then asks that for a future; the Python half, which could answer, would be
     gone by then.
     """
-    give = getattr(dist.Reducer, "_set_forward_pass_work_handle", None)
-    if give is None:
-        return
     kept: dict[int, dist.Work] = {}
 
-    def give_and_keep(reducer, work, *args):
-        kept[id(reducer)] = work
-        return give(reducer, work, *args)
+    def keeping(give):
+        def give_and_keep(reducer, work, *args):
+            kept[id(reducer)] = work
+            return give(reducer, work, *args)
 
-    dist.Reducer._set_forward_pass_work_handle = uncompiled(give_and_keep)
+        return uncompiled(give_and_keep)
+
+    wrap_ddps_work(keeping)

@@ -16,6 +16,7 @@ BENCHMARKS = {
     "lab": "tests.benchmarks.lab_run_all",
     "ranks": "tests.benchmarks.two_ranks",
     "recording": "tests.benchmarks.recorded_step",
+    "spans": "tests.benchmarks.recorded_spans",
     "operator": "tests.benchmarks.counted_operator",
     "replay": "tests.benchmarks.replay_speed",
     "ring": "tests.benchmarks.ring_all_reduce",

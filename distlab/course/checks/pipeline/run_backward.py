@@ -90,12 +90,6 @@ def _clears(stage, micro, gradient):
     return right(stage, micro, gradient)
 
 
-def _keeps(stage, micro, gradient):
-    x_bD, out = stage.kept[micro]
-    out.backward(gradient)
-    return x_bD.grad
-
-
 def _nothing(stage, micro, gradient):
     right(stage, micro, gradient)
 
