@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 import torch.distributed as dist
@@ -181,9 +182,8 @@ ClassNamespace = _optional("torch._classes", "_ClassNamespace", "torch.classes c
 PRINT_OPTIONS = torch._tensor_str.PRINT_OPTS  # what torch.set_printoptions sets, and does not tell
 
 
-def storage_id(storage: torch.UntypedStorage) -> int:
-    """Which memory it is: the same for all Python objects that stand for it."""
-    return storage._cdata
+# Of a storage: which memory it is, the same for all Python objects that stand for it.
+storage_id = attrgetter("_cdata")
 
 
 def version_of(tensor: torch.Tensor) -> int:

@@ -17,12 +17,14 @@ from distlab.ranks import holding, spans
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
 from distlab.ranks.spans import span
-from tests.ranks import full_walk, heap_stories, test_holding
-from tests.ranks.heap_stories import STORIES, train_a_step
+from tests.ranks import collector_stories, full_walk, heap_stories, test_holding
+from tests.ranks.heap_stories import train_a_step
 from tests.ranks.test_holding import looks, settled
 
-for module in (sys.modules[__name__], full_walk, heap_stories, test_holding):
+for module in (sys.modules[__name__], collector_stories, full_walk, heap_stories, test_holding):
     cloudpickle.register_pickle_by_value(module)
+
+STORIES = heap_stories.STORIES | collector_stories.STORIES
 
 
 def compared(story, ranks: int = 1) -> list[tuple[Memory, Memory]]:
