@@ -203,7 +203,8 @@ def _other_length(dice: random.Random, op: Op, program: Program) -> Op:
 @_change("collective")
 def _other_kind(dice: random.Random, op: Op, program: Program) -> Op:
     kind = dice.choice([kind for kind in LEAVE_EARLY + ALL_STAY if kind != op.kind])
-    return replace(op, kind=kind, root=program.groups[op.group][0] if kind in ROOTED else None)
+    layout = op.layout if kind in AS_THEY_LIE else ""
+    return replace(op, kind=kind, root=program.groups[op.group][0] if kind in ROOTED else None, layout=layout)
 
 
 @_change("collective")
