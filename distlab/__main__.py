@@ -6,30 +6,24 @@ import argparse
 import sys
 from pathlib import Path
 
-from distlab.course.notebook import execute, write_labs, write_release
-from distlab.course.places import DEMOS, ROOT
+from distlab.course.notebook import execute, notebooks_named, write_labs, write_release
+from distlab.course.places import ROOT
 from distlab.ranks.doctor import doctor
 
 
 def make_labs(options: argparse.Namespace) -> bool:
     """Writes the blank labs, and what else was asked for."""
-    for path in _asked_for(options.execute) if options.execute is not None else []:
-        execute(path)
+    try:
+        for path in notebooks_named(options.execute) if options.execute is not None else []:
+            execute(path)
+    except ValueError as error:  # there is no such notebook
+        print(error, file=sys.stderr)
+        return False
     print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
     if options.release:
         write_release(Path(options.release))
         print(f"{options.release}: the course without solutions")
     return True
-
-
-def _asked_for(names: list[str]) -> list[Path]:
-    """The notebooks of these names or beginnings of names ("02", "demos"), or all of them."""
-    paths = [*sorted((ROOT / "solutions").glob("*.ipynb")), DEMOS]
-    unknown = [name for name in names if not any(path.name.startswith(name) for path in paths)]
-    if unknown:
-        known = ", ".join(path.stem for path in paths)
-        raise SystemExit(f"There is no notebook {' or '.join(unknown)}; there are {known}.")
-    return [path for path in paths if not names or any(path.name.startswith(name) for name in names)]
 
 
 def main() -> int:

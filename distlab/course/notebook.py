@@ -153,6 +153,19 @@ def write_release(folder: Path) -> None:
             shutil.copy2(source, target)
 
 
+def notebooks_named(names: list[str]) -> list[Path]:
+    """The solutions and demos whose names begin so ("02", "demos"), all of them without names.
+
+    Raises ValueError for a name that none begins with.
+    """
+    paths = [*sorted((ROOT / "solutions").glob("*.ipynb")), DEMOS]
+    unknown = [name for name in names if not any(path.name.startswith(name) for path in paths)]
+    if unknown:
+        known = ", ".join(path.stem for path in paths)
+        raise ValueError(f"There is no notebook {' or '.join(unknown)}; there are {known}.")
+    return [path for path in paths if not names or any(path.name.startswith(name) for name in names)]
+
+
 def execute(path: Path) -> None:
     """Runs a notebook from top to bottom and stores its outputs, without times and without traces of this machine.
 

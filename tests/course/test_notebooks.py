@@ -10,9 +10,8 @@ import nbformat
 import pytest
 
 from distlab import demos
-from distlab.__main__ import _asked_for
 from distlab.course.checks import exercises, labs, predictions
-from distlab.course.notebook import Notebook, blank, write_labs, write_release
+from distlab.course.notebook import Notebook, blank, notebooks_named, write_labs, write_release
 from distlab.course.places import DEMOS, ROOT
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
@@ -144,7 +143,7 @@ def test_a_region_keeps_its_indentation_in_the_stub(tmp_path):
 
 
 def test_notebooks_are_executed_by_the_beginning_of_their_names():
-    assert [path.name for path in _asked_for(["02", "demos"])] == ["02_data_parallel.ipynb", "demos.ipynb"]
-    assert len(_asked_for([])) == len(list((ROOT / "solutions").glob("*.ipynb"))) + 1
-    with pytest.raises(SystemExit, match="There is no notebook 77; there are 00_start_here"):
-        _asked_for(["02", "77"])
+    assert [path.name for path in notebooks_named(["02", "demos"])] == ["02_data_parallel.ipynb", "demos.ipynb"]
+    assert len(notebooks_named([])) == len(list((ROOT / "solutions").glob("*.ipynb"))) + 1
+    with pytest.raises(ValueError, match="There is no notebook 77; there are 00_start_here"):
+        notebooks_named(["02", "77"])
