@@ -1,4 +1,4 @@
-"""Threads of a rank: which of them could still do something by themselves, and who answers for a rank that is stuck."""
+"""Threads of a rank: which of them could still do something by themselves."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _POLL = 0.02
 def acting(is_learners: Callable[[str], bool]) -> tuple[int, ...]:
     """The idents of this process's threads, the caller's left out, that could still act by themselves.
 
-    One that waits without a limit for another thread (a join, a lock of ``threading``, an empty queue) cannot, nor can
-    a library's that only watches or serves (a progress bar's, a pool's without work). ``is_learners`` says of a file
-    whether it is the learner's.
+    One that waits without a limit for another thread (a join, an Event or Condition, an empty queue) cannot, nor can a
+    library's that only watches or serves (a progress bar's, a pool's without work). In a plain lock's acquire() it
+    counts as able: its stack looks like that of a thread that computes. ``is_learners`` says of a file whether it is
+    the learner's.
     """
     known = {thread.ident: thread for thread in threading.enumerate()}
     frames = sys._current_frames()

@@ -73,7 +73,7 @@ def _wait_for_threads(is_learners) -> None:
     for name in threads.join_others(is_learners, PATIENCE):
         print(
             f"Note: the function returned while its thread {name!r} went on, and is not waited for after "
-            f"{PATIENCE:g} s, where Python would wait for ever: join it, or start it with daemon=True",
+            f"{PATIENCE:g} s, where Python would wait for its end: join it, or start it with daemon=True",
             file=sys.stderr,
         )
 
