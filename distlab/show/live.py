@@ -29,6 +29,7 @@ class LivePanel:
         self._image = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{WIDTH}px"})
         self._words, self._output = widgets.HTML(), widgets.HTML()
         self.thread: threading.Thread | None = None
+        self._is_busy = False
         self.show(first, "")
         parts = [widgets.HBox(self.buttons), self._image, self._words, self._output]
         self.widget = widgets.VBox(parts, layout={"width": "100%"})
@@ -54,8 +55,9 @@ class LivePanel:
         return button
 
     def _start(self, action: Callable[[Show], None]) -> None:
-        if self.thread and self.thread.is_alive():
+        if self._is_busy:
             return
+        self._is_busy = True
         self._disable(True)
         self.thread = threading.Thread(target=self._run, args=(action,), daemon=True)
         self.thread.start()
@@ -64,6 +66,7 @@ class LivePanel:
         try:
             action(self.show)
         finally:
+            self._is_busy = False  # before the buttons can be pressed again, or a quick press would be lost
             self._disable(False)
 
     def _disable(self, value: bool) -> None:

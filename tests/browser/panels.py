@@ -32,7 +32,7 @@ class Panel:
             ".widget-hslider:has(label[title='{}']) .noUi-handle",
             "input[type=checkbox][title='{}']",
             ".widget-play[title='{}'] button",
-            "button[title='{}']",
+            "button[title='{}']:enabled",  # a key on one that is disabled would be lost
         )
         self.box.locator(", ".join(way.format(label) for way in ways)).first.focus(timeout=TIMEOUT)
 
