@@ -16,7 +16,7 @@ from distlab.machine import machines
 from distlab.ranks.comparison import compare_ranks
 from distlab.ranks.doctor import this_machine
 from distlab.ranks.outcome import RankError
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 __all__ = [
     "RankError",
@@ -37,8 +37,8 @@ __all__ = [
 def _meet_the_notebook() -> None:
     """Inside a notebook's kernel: makes %%needs known, and starts the process that starts ranks."""
     from distlab.course import needs
-    from distlab.ranks.starting import warm_up
-    from distlab.ranks.worker import ON_RANK
+    from distlab.ranks.processes.starting import warm_up
+    from distlab.ranks.processes.worker import ON_RANK
 
     shell = _sys.modules["IPython"].get_ipython() if "IPython" in _sys.modules else None
     if shell is not None and ON_RANK not in _os.environ:

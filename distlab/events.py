@@ -125,7 +125,7 @@ class Span(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes held at one moment, by kind, each storage once; ``distlab.ranks.holding`` says what counts as what.
+    """Bytes held at one moment, by kind, each storage once; ``distlab.ranks.watching.memory`` says what counts as what.
 
     ``allocator`` is what the device's own allocator has given out at that moment, 0 where there is none to ask (CPU).
     """

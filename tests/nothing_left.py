@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distlab.ranks.starting import kept_server
+from distlab.ranks.processes.starting import kept_server
 
 
 def _living(processes: list[psutil.Process]) -> list[psutil.Process]:

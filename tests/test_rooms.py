@@ -22,6 +22,13 @@ ALLOWED = {
     "__init__": {"machine", "ranks", "show", "drawn", "course"},
     "__main__": {"machine", "ranks", "show", "drawn", "course", "demos"},
 }
+# The same inside ranks, for its own rooms; what stands beside them is common ground.
+INSIDE_RANKS = {
+    "watching": set(),
+    "shipping": set(),
+    "verdicts": {"watching"},
+    "processes": {"watching", "shipping", "verdicts"},
+}
 DRAWING = {"matplotlib", "ipywidgets"}
 
 
@@ -56,6 +63,13 @@ def test_imports_go_one_way(path):
     rooms = {name.split(".")[1] for name in imported(path) if name.startswith("distlab.") and name.count(".")}
     known = {part for part in rooms if (ROOT / part).exists() or (ROOT / f"{part}.py").exists()}
     assert known <= ALLOWED.get(room, set()) | GROUND | {room}
+
+
+@pytest.mark.parametrize("room", INSIDE_RANKS)
+def test_imports_go_one_way_inside_ranks(room):
+    names = {name for path in (ROOT / "ranks" / room).glob("*.py") for name in imported(path)}
+    rooms = {name.split(".")[2] for name in names if name.startswith("distlab.ranks.")}
+    assert rooms & INSIDE_RANKS.keys() <= INSIDE_RANKS[room] | {room}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

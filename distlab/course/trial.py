@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from distlab.course.exercise import NotStarted, Wrong
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
-from distlab.ranks.loose_ends import loose_ends
 from distlab.ranks.outcome import RankError, Run
+from distlab.ranks.verdicts.loose_ends import loose_ends
 
 _SECONDS = 10
 

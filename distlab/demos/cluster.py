@@ -16,7 +16,7 @@ from distlab.machine.machines import h100_node
 from distlab.machine.units import quantity
 from distlab.models import MLP, mlp
 from distlab.ranks.launch import run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 from distlab.show.board import Board
 from distlab.show.panel import Panel, choice

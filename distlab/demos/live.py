@@ -15,7 +15,7 @@ from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import ClockLimit
 from distlab.ranks.outcome import RankError
 from distlab.ranks.output import by_rank
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 from distlab.show.board import Board
 from distlab.show.live import LivePanel, Show
@@ -70,7 +70,7 @@ def _follow(fn: Callable[[], object], title: str, show: Show) -> None:
     """Runs fn on ranks, shows what comes, and at the end the result or the verdict."""
     follower = _Follower(show, title)
     try:
-        run = launch(fn, (), Settings(RANKS), ClockLimit(_LIMIT), quiet=True, watch=follower)
+        run = launch(fn, (), Settings(RANKS), ClockLimit(_LIMIT), quiet=True, follow=follower)
     except RankError as error:
         waits = {rank: "waits" for rank, failure in error.failures.items() if failure.kind == "stopped"}
         follower.show_last(f"Verdict: {error.verdict}.", str(error), waits)

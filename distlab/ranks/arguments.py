@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from distlab.ranks.starting import can_fork
+from distlab.ranks.processes.starting import can_fork
 
 MOST_RANKS = 64
 _RANK_NAMES = {"rank", "r", "my_rank", "local_rank", "rank_id"}

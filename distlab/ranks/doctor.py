@@ -13,7 +13,7 @@ import torch.distributed as dist
 import distlab
 from distlab.ranks.launch import run
 from distlab.ranks.outcome import RankError
-from distlab.ranks.starting import StartError, start_method
+from distlab.ranks.processes.starting import StartError, start_method
 
 
 def this_machine() -> None:

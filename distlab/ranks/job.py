@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distlab.ranks.interrupts import put_off
-from distlab.ranks.shipping import Payload
+from distlab.ranks.shipping.packing import Payload
 
 
 @dataclass(frozen=True)

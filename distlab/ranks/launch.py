@@ -9,20 +9,21 @@ import time
 from functools import partial
 from multiprocessing.connection import Connection, wait
 
-from distlab.ranks import arguments, shipping
+from distlab.ranks import arguments
 from distlab.ranks.cells import rename
-from distlab.ranks.failures import Failure, death, verdict
 from distlab.ranks.interrupts import Interrupted, OneInterrupt
 from distlab.ranks.job import Job, run_folder
 from distlab.ranks.limits import ClockLimit
-from distlab.ranks.listening import Deaf, Listener
-from distlab.ranks.loose_ends import loose_ends
 from distlab.ranks.outcome import NONE_HAD_BEGUN, RankError, Run, describe_interrupt, rebuilt
 from distlab.ranks.output import Screen, Tape, name_ranks
+from distlab.ranks.processes.stacks import read_stack
+from distlab.ranks.processes.starting import ForkedRanks, SpawnedRanks, new_ranks
+from distlab.ranks.processes.worker import ON_RANK
 from distlab.ranks.settings import Settings
-from distlab.ranks.stacks import read_stack
-from distlab.ranks.starting import ForkedRanks, SpawnedRanks, new_ranks
-from distlab.ranks.worker import ON_RANK
+from distlab.ranks.shipping import packing
+from distlab.ranks.verdicts.failures import Failure, death, verdict
+from distlab.ranks.verdicts.listening import Deaf, Listener
+from distlab.ranks.verdicts.loose_ends import loose_ends
 from distlab.recording import Recording
 
 GROUP_LIMIT = 30.0
@@ -65,21 +66,21 @@ def run(
     return launch(fn, args, settings, ClockLimit(timeout))
 
 
-def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None, watch=None) -> Run:
-    """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`distlab.ranks.shipping.pack`.
+def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, instead=None, follow=None) -> Run:
+    """Runs checked arguments; ``quiet`` shows no output, ``instead`` is as in :func:`packing.pack`.
 
-    ``watch(look)`` is called all the while; ``look()`` returns what each rank has printed and the Recording.
+    ``follow(look)`` is called all the while; ``look()`` returns what each rank has printed and the Recording.
     """
     if ON_RANK in os.environ:
         raise RuntimeError("run() was called on a rank: only the notebook starts ranks. Call the function itself.")
     with OneInterrupt(NONE_HAD_BEGUN) as interrupt:
-        payload = shipping.pack(fn, args, instead)
+        payload = packing.pack(fn, args, instead)
         if not _one_at_a_time.acquire(blocking=False):
             raise RuntimeError("another run() has not finished in this notebook: one at a time.")
         try:
             with run_folder() as folder:
                 job = settings.job(folder, fn, payload, limit.seconds + GROUP_LIMIT)
-                return _Supervisor(job, limit, new_ranks(settings.start), quiet, watch).supervise(interrupt)
+                return _Supervisor(job, limit, new_ranks(settings.start), quiet, follow).supervise(interrupt)
         finally:
             _one_at_a_time.release()
 
@@ -87,8 +88,8 @@ def launch(fn, args: tuple, settings: Settings, limit, quiet: bool = False, inst
 class _Supervisor:
     """Watches the ranks of one run from start to end."""
 
-    def __init__(self, job: Job, limit, ranks: ForkedRanks | SpawnedRanks, quiet: bool, watch):
-        self._job, self._limit, self._quiet, self._watch = job, limit, quiet, watch
+    def __init__(self, job: Job, limit, ranks: ForkedRanks | SpawnedRanks, quiet: bool, follow):
+        self._job, self._limit, self._quiet, self._follow = job, limit, quiet, follow
         self._ranks = ranks
         self._connections: dict[int, Connection] = {}
         self._tapes: list[Tape] = []
@@ -166,8 +167,8 @@ class _Supervisor:
         while self._missing and time.monotonic() < give_up:
             self._listen()
             self._listener.listen()
-            if self._watch:
-                self._watch(self._look)
+            if self._follow:
+                self._follow(self._look)
             if finding := self._listener.finding():
                 return finding
             if self._failures:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distlab.ranks.failures import Failure, one_line_each, report
 from distlab.ranks.output import name_ranks
-from distlab.ranks.shipping import unpack_value
+from distlab.ranks.shipping.packing import unpack_value
+from distlab.ranks.verdicts.failures import Failure, one_line_each, report
 from distlab.recording import Recording
 
 _VALUE_WIDTH = 100

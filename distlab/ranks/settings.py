@@ -7,11 +7,11 @@ import sys
 import time
 from dataclasses import dataclass
 
-from distlab.ranks import inherited
-from distlab.ranks.environment import RANK_ENVIRONMENT
 from distlab.ranks.job import Job
-from distlab.ranks.shipping import Payload
-from distlab.ranks.worker import ON_RANK
+from distlab.ranks.processes import inherited
+from distlab.ranks.processes.environment import RANK_ENVIRONMENT
+from distlab.ranks.processes.worker import ON_RANK
+from distlab.ranks.shipping.packing import Payload
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distlab import run
-from distlab.ranks.counting import Counter
+from distlab.ranks.watching.counting import OperatorCounter
 from tests.benchmarks.table import Group, Row
 
 SIZE, CALLS, TURNS = 8, 200, 200
@@ -22,7 +22,7 @@ class Bare(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-WAYS = {"no mode": contextlib.nullcontext, "a mode that does nothing": Bare, "full recording": Counter}
+WAYS = {"no mode": contextlib.nullcontext, "a mode that does nothing": Bare, "full recording": OperatorCounter}
 
 
 def measure():

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from distlab import RankError, run
-from distlab.ranks.loose_ends import loose_ends
+from distlab.ranks.verdicts.loose_ends import loose_ends
 from tests.fuzz.oracle import Expected, expect
 from tests.fuzz.programs import Program, play, right, with_slip
 

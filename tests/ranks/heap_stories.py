@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from distlab.models import gpt
-from tests.ranks.test_holding import Wrapper, asynchronous, exp_three_times, fake, jagged
+from tests.ranks.test_memory import Wrapper, asynchronous, exp_three_times, fake, jagged
 
 
 def numpy_memory(look):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from distlab.ranks.counting import Counter, _formula_of
+from distlab.ranks.watching.counting import OperatorCounter, _formula_of
 
 BATCH, TIME, WIDTH = 2, 5, 16
 TOKENS = BATCH * TIME
@@ -46,7 +46,7 @@ NOT_HERE = re.compile(
 
 
 def flops(fn) -> float:
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         fn()
     return counter.flops
 
@@ -156,7 +156,7 @@ def results(layer, mode) -> list[torch.Tensor]:
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
 def test_counting_changes_no_bit_of_a_result(layer, mode):
     expected = results(layer, mode)
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         got = results(layer, mode)
     assert all(map(torch.equal, got, expected)) and counter.operators > 0
 
@@ -165,7 +165,7 @@ def test_counting_changes_no_bit_of_a_result(layer, mode):
 def test_the_backward_of_an_activation_is_one_operator_that_touches_three_tensors(layer, operators):
     x = image().requires_grad_()
     y = layer(x)
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         torch.autograd.grad(y, x, torch.ones_like(x))
     ones_like = 2 * x.nbytes  # reads x, writes as much
     assert (counter.operators, counter.bytes) == (operators + 1, 3 * x.nbytes + ones_like)
@@ -179,7 +179,7 @@ def test_only_what_has_no_kernel_is_taken_apart():
         packet = getattr(torch.ops.aten, base, None) if namespace == "aten" else None
         operator = getattr(packet, overload or "default", None)
         if operator and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU"):
-            call, _, _ = Counter()._learn(operator)
+            call, _, _ = OperatorCounter()._learn(operator)
             assert call is operator._op, name
 
 
@@ -223,7 +223,7 @@ def work() -> None:
 
 
 def test_what_is_hidden_is_not_counted_and_what_follows_is():
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         with counter.hidden():
             work()
         assert counter.take() == (0, 0, 0)
@@ -232,19 +232,19 @@ def test_what_is_hidden_is_not_counted_and_what_follows_is():
 
 
 def test_a_mode_of_the_learners_sees_what_is_hidden_from_the_counter():
-    with Counter() as counter, Seeing() as mode, counter.hidden():
+    with OperatorCounter() as counter, Seeing() as mode, counter.hidden():
         work()
     assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
 
 
 def test_a_mode_that_is_entered_while_hidden_in_another_sees_too():
-    with Counter() as counter, Seeing() as outer, counter.hidden(), Seeing() as inner:
+    with OperatorCounter() as counter, Seeing() as outer, counter.hidden(), Seeing() as inner:
         work()
     assert inner.seen == outer.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
 
 
 def test_a_tensor_of_the_learners_own_kind_does_hidden_what_it_always_does():
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         wrapper = Wrapper(torch.ones(3))
         counter.take()
         with counter.hidden():
@@ -256,7 +256,7 @@ def test_a_tensor_of_the_learners_own_kind_does_hidden_what_it_always_does():
 
 
 def test_hidings_nest_and_end_with_an_error():
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         with pytest.raises(KeyError), counter.hidden(), counter.hidden():
             raise KeyError
         with counter.hidden():
@@ -274,7 +274,7 @@ def test_what_is_hidden_inside_a_learners_mode_is_counted_again_afterwards():
             with counter.hidden():
                 return super().__torch_dispatch__(func, types, args, kwargs)
 
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         with Hiding() as mode:
             work()
         assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
@@ -283,7 +283,7 @@ def test_what_is_hidden_inside_a_learners_mode_is_counted_again_afterwards():
 
 
 def test_hiding_is_harmless_where_nobody_counts():
-    counter = Counter()
+    counter = OperatorCounter()
     with counter.hidden(), Seeing() as mode:
         work()
     assert len(mode.seen) == 3
@@ -297,7 +297,7 @@ def test_another_thread_hides_nothing_from_the_thread_that_counts():
             is_hiding.set()
             is_counted.wait()
 
-    with Counter() as counter:
+    with OperatorCounter() as counter:
         thread = threading.Thread(target=hide)
         thread.start()
         is_hiding.wait()
@@ -310,7 +310,7 @@ def test_another_thread_hides_nothing_from_the_thread_that_counts():
 def test_fake_tensors_do_no_work():
     from torch._subclasses import FakeTensorMode
 
-    with Counter() as counter, FakeTensorMode():
+    with OperatorCounter() as counter, FakeTensorMode():
         nn.Linear(3, 4)(torch.ones(2, 3)).sum().backward()
     assert counter.take() == (0, 0, 0)
 

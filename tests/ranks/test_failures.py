@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from distlab import RankError, run
-from distlab.ranks.failures import Failure
-from distlab.ranks.starting import StartError, kept_server
+from distlab.ranks.processes.starting import StartError, kept_server
+from distlab.ranks.verdicts.failures import Failure
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -197,7 +197,9 @@ def test_where_a_victim_stood_is_never_a_function_of_distlabs(wait, record):
             raise_value_error()
         wait()
 
-    own = {name for path in Path("distlab/ranks").glob("*.py") for name in re.findall(r"def (\w+)\(", path.read_text())}
+    own = {
+        name for path in Path("distlab/ranks").rglob("*.py") for name in re.findall(r"def (\w+)\(", path.read_text())
+    }
     error = lost(fail_or_wait, record=record)
     assert error.rank == 2
     named = {error.failures[rank].function for rank in error.failures}

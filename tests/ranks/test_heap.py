@@ -13,15 +13,15 @@ from torch import nn
 
 from distlab.events import Memory
 from distlab.models import gpt
-from distlab.ranks import holding, spans
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
-from distlab.ranks.spans import span
-from tests.ranks import collector_stories, full_walk, heap_stories, test_holding
+from distlab.ranks.watching import memory, spans
+from distlab.ranks.watching.spans import span
+from tests.ranks import collector_stories, full_walk, heap_stories, test_memory
 from tests.ranks.heap_stories import train_a_step
-from tests.ranks.test_holding import looks, settled
+from tests.ranks.test_memory import looks, settled
 
-for module in (sys.modules[__name__], collector_stories, full_walk, heap_stories, test_holding):
+for module in (sys.modules[__name__], collector_stories, full_walk, heap_stories, test_memory):
     cloudpickle.register_pickle_by_value(module)
 
 STORIES = heap_stories.STORIES | collector_stories.STORIES
@@ -33,7 +33,7 @@ def compared(story, ranks: int = 1) -> list[tuple[Memory, Memory]]:
     def tell():
         pairs = []
         heap = spans._logs[0].heap
-        ways = [lambda: holding.held(0.0, heap)[0]._replace(allocator=0), full_walk.held]
+        ways = [lambda: memory.held(0.0, heap)[0]._replace(allocator=0), full_walk.held]
 
         def look():
             found = [way() for way in ways]

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from distlab import RankError, run
-from distlab.ranks import inherited
+from distlab.ranks.processes import inherited
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

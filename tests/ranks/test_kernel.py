@@ -19,7 +19,7 @@ IMPORTS = """
 import os, pathlib, signal, subprocess, time, warnings
 import torch, torch.distributed as dist
 from distlab import check, run
-from distlab.ranks.starting import kept_server
+from distlab.ranks.processes.starting import kept_server
 """
 SLOW = 300  # seconds that a machine which is busy with other things may take for what takes two
 

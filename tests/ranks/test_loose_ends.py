@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab import run
-from distlab.ranks.loose_ends import loose_ends
+from distlab.ranks.verdicts.loose_ends import loose_ends
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

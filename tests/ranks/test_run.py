@@ -297,7 +297,7 @@ def test_what_cannot_be_copied_to_the_ranks_is_named():
 
 
 def test_what_is_too_large_to_copy_is_named(monkeypatch):
-    monkeypatch.setattr("distlab.ranks.shipping.PAYLOAD_LIMIT", 1_000_000)
+    monkeypatch.setattr("distlab.ranks.shipping.packing.PAYLOAD_LIMIT", 1_000_000)
     table = torch.zeros(1_000_000)
     with pytest.raises(ValueError, match="The largest part is `table`, 4 MB"):
         run(lambda: table.sum())

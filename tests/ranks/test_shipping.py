@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from distlab import RankError, run
-from distlab.ranks import shipping
+from distlab.ranks.shipping import packing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 LOCK = threading.Lock()
@@ -25,7 +25,7 @@ LOCK = threading.Lock()
 
 def there_and_back(thing):
     """A thing as a function on a rank finds it."""
-    fn, _ = shipping.unpack(shipping.pack(lambda: thing, ()).data)
+    fn, _ = packing.unpack(packing.pack(lambda: thing, ()).data)
     return fn()
 
 
@@ -121,16 +121,16 @@ ERRORS = [ValueError("no"), RuntimeError(), SystemExit(3), StopIteration("no"), 
 def test_whatever_refuses_to_be_copied_is_named_on_the_way_out(error):
     thing = Stubborn(error)
     with pytest.raises(TypeError, match=r"Stubborn.__reduce__ raised \w+.*It is `thing` that can't be copied"):
-        shipping.pack(lambda: thing, ())
+        packing.pack(lambda: thing, ())
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_whatever_refuses_to_be_copied_or_rebuilt_is_named_on_the_way_back(error):
     with pytest.raises(TypeError, match=r"returned a Stubborn .*Stubborn.__reduce__ raised \w+.*; return tensors"):
-        shipping.pack_value(Stubborn(error))
-    data = shipping.pack_value([Unwilling(error)])
+        packing.pack_value(Stubborn(error))
+    data = packing.pack_value([Unwilling(error)])
     with pytest.raises(TypeError, match=r"returned a list that can't be rebuilt .*Unwilling.__setstate__ raised"):
-        shipping.unpack_value(data)
+        packing.unpack_value(data)
 
 
 def test_the_words_of_an_error_that_has_none_are_not_needed():
@@ -139,7 +139,7 @@ def test_the_words_of_an_error_that_has_none_are_not_needed():
             raise ValueError
 
     with pytest.raises(TypeError, match="__str__ raised ValueError"):
-        shipping.pack_value(Stubborn(Wordless()))
+        packing.pack_value(Stubborn(Wordless()))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_words_of_an_error_that_has_none_are_not_needed():
 @pytest.mark.filterwarnings("ignore:unclosed file")
 def test_the_part_that_cannot_leave_is_found_in_lists_and_dicts(value, part):
     with pytest.raises(TypeError, match=rf"can't leave its process \({part}"):
-        shipping.pack_value(value)
+        packing.pack_value(value)
 
 
 def plus_one(x: torch.Tensor):
@@ -236,7 +236,7 @@ def test_an_object_whose_module_the_notebook_lacks_is_named_with_its_rank(tmp_pa
     ) as caught:
         run(makes_a_module_of_its_own, str(tmp_path))
     assert "No module named 'made_on_rank_1'" in caught.value.failures[1].message
-    assert caught.value.original_type == "TypeError" and "shipping.py" not in str(caught.value)
+    assert caught.value.original_type == "TypeError" and "packing.py" not in str(caught.value)
 
 
 def test_one_rank_whose_value_cannot_be_rebuilt_is_the_only_one_named():

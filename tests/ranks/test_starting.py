@@ -48,7 +48,7 @@ def test_spawned_ranks_fail_in_the_same_words(spawned):
 def test_spawned_ranks_end_at_the_limit(spawned):
     with pytest.raises(RankError, match=r"ranks 0 and 1 wait in recv"):
         run(lambda: dist.recv(torch.zeros(1), src=1 - dist.get_rank()), ranks=2, timeout=1, record=False)
-    assert not [p for p in psutil.Process().children() if "distlab.ranks.spawned" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children() if "distlab.ranks.processes.spawned" in " ".join(p.cmdline())]
 
 
 def test_spawned_ranks_and_their_files_end_with_the_notebook(tmp_path):

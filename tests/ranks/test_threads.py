@@ -18,7 +18,7 @@ import torch.distributed as dist
 from distlab import RankError, run, span
 from distlab.machine.machines import classroom
 from distlab.machine.replay import replay
-from distlab.ranks.threads import acting
+from distlab.ranks.processes.threads import acting
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PAUSE = 0.7  # seconds: longer than the quiet after which waiting ranks are looked at

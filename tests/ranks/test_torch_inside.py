@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import distlab
 from distlab.ranks import torch_inside
-from distlab.ranks.reading import READINGS
+from distlab.ranks.watching.operations import OPERATIONS
 
 ROOT = Path(distlab.__file__).parent
 PRIVATE = re.compile(
@@ -48,7 +48,7 @@ NOT_WATCHED = {
 }  # fmt: skip
 
 
-def test_every_operation_of_this_torchs_process_groups_has_a_reading():
+def test_every_operation_of_this_torchs_process_groups_can_be_read():
     methods = {name for name in vars(dist.ProcessGroup) if not name.startswith("_") and name != "BackendType"}
     operations = {
         name
@@ -56,7 +56,7 @@ def test_every_operation_of_this_torchs_process_groups_has_a_reading():
         if "Work" in (getattr(dist.ProcessGroup, name).__doc__ or "") and name not in NOT_WATCHED
     }
     assert len(operations) > 15
-    assert operations <= READINGS.keys()
+    assert operations <= OPERATIONS.keys()
 
 
 def test_this_torch_lacks_nothing():
@@ -78,8 +78,8 @@ import torch, torch._classes, torch._dynamo
 del {owner}.{attribute}
 import distlab
 from distlab.ranks import torch_inside
-from distlab.ranks.counting import Counter
-with Counter() as counter:
+from distlab.ranks.watching.counting import OperatorCounter
+with OperatorCounter() as counter:
     torch.ones(3) + 1
 assert counter.operators == 2, counter.operators
 print(torch_inside.MISSING)

@@ -357,7 +357,7 @@ def test_a_watched_program_does_what_the_unwatched_one_does(fn):
 
 
 def test_recordings_are_capped_and_say_so(monkeypatch):
-    monkeypatch.setattr("distlab.ranks.listening.EVENT_LIMIT", 50)
+    monkeypatch.setattr("distlab.ranks.verdicts.listening.EVENT_LIMIT", 50)
 
     def many():
         for _ in range(40):

@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d
 
 from distlab.course.exercise import Misconception, Wrong
 from distlab.course.trial import RankFailed
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 _MOST = 500  # messages of one rank in one check's run: several times what any exercise takes
 _HIDDEN = ("torch.", "distlab.")

@@ -28,7 +28,7 @@ from distlab.course.checks.data_parallel.update import steps_and_clears
 from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 
 class Awkward(nn.Module):

@@ -20,7 +20,7 @@ from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Span
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 
 Gradients = dict[str, torch.Tensor]

@@ -14,7 +14,7 @@ from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Span
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 
 _WIDTHS = 64, 12, 12, 12, 10

@@ -12,7 +12,7 @@ from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 
 # By rank, how many rows it sends to each rank; then the shape of a row.

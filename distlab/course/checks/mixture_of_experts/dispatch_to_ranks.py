@@ -22,7 +22,7 @@ from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 Counts = list[list[int]]
 WIDTH = 2

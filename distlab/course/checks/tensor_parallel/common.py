@@ -14,7 +14,7 @@ from distlab.course.exercise import Misconception, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Message, Span
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 
 Groups = list[list[int]]

@@ -24,7 +24,7 @@ from distlab.course.checks.tensor_parallel.common import (
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 NUM_IDS, PLACES = 7, (2, 3)
 

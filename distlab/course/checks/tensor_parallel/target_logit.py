@@ -39,7 +39,7 @@ from distlab.course.checks.tensor_parallel.vocab_parallel_embedding import (
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 
 def driven(target_logit: Callable, seed: int, groups: Groups, only: list[int] | None = None) -> dict:

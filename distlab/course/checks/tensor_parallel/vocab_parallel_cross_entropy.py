@@ -33,7 +33,7 @@ from distlab.course.checks.tensor_parallel.vocab_parallel_embedding import NUM_I
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 NUM_PLACES = PLACES[0] * PLACES[1]
 

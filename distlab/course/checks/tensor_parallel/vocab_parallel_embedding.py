@@ -31,7 +31,7 @@ from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 NUM_IDS, WIDTH, PLACES = 7, 2, (2, 6)
 _SUM = PLACES[0] * PLACES[1] * WIDTH

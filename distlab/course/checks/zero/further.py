@@ -14,7 +14,7 @@ from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Wait
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 SIZES = (5, 4)  # of the gradients of two units
 

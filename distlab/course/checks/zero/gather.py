@@ -13,8 +13,8 @@ from distlab.course.checks.zero.common import inside, numbers, padded, unit_of
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
-from distlab.ranks.spans import span
 from distlab.ranks.torch_inside import storage_id
+from distlab.ranks.watching.spans import span
 
 CASES = ((2, 4), (3, 7), (4, 10), (1, 3))  # ranks, numbers
 

@@ -27,7 +27,7 @@ from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 CASES = ((3, (4, 2)), (2, (2, 2)), (4, (4, 6)), (1, (3, 2)))  # ranks, numbers of two parameters
 WATCHED = 3  # ranks of the run whose memory is looked at

@@ -25,7 +25,7 @@ from distlab.course.compare import compare, difference, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 STEPS = (1, 2)
 CASES = ((3, 6), (2, 4), (4, 10), (1, 3))  # ranks, numbers; on three a mistake by 2 or by 4 shows as what it is

@@ -28,7 +28,7 @@ from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
-from distlab.ranks.spans import span
+from distlab.ranks.watching.spans import span
 
 STEPS = 2
 WATCHED = 3  # ranks of the run whose memory is looked at

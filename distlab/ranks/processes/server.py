@@ -1,7 +1,8 @@
 """The fork server: a clean process that has imported torch and done nothing else, from which ranks are forked.
 
 The notebook's own process is never forked: forking after a ``backward()`` deadlocks, and CUDA forbids it.
-Requests and answers are small JSON messages on a socket pair; see :mod:`distlab.ranks.starting` for the other end.
+Requests and answers are small JSON messages on a socket pair, whose other end is in
+:mod:`distlab.ranks.processes.starting`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from multiprocessing.connection import Connection
 
 import psutil
 
-from distlab.ranks import worker
 from distlab.ranks.job import Job, read_job
+from distlab.ranks.processes import worker
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36

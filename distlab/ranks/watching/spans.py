@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from distlab.events import Span
-from distlab.ranks.holding import note_held
-from distlab.ranks.log import Log
-from distlab.ranks.uncompiled import uncompiled
+from distlab.ranks.watching.log import Log
+from distlab.ranks.watching.memory import note_held
+from distlab.ranks.watching.uncompiled import uncompiled
 
 _logs: list[Log] = []  # this rank's log; empty outside a watched rank
 

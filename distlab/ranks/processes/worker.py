@@ -18,18 +18,20 @@ import torch
 import torch.distributed as dist
 
 from distlab.events import Exit
-from distlab.ranks import cells, inherited, shipping, threads, torch_inside
-from distlab.ranks.counting import Counter
-from distlab.ranks.failures import Failure
-from distlab.ranks.holding import follow_memory
+from distlab.ranks import cells, torch_inside
 from distlab.ranks.job import Job
-from distlab.ranks.log import Log, NoLog, counting
-from distlab.ranks.reasons import TEXT_LIMIT, text_of
-from distlab.ranks.reports import Reports
-from distlab.ranks.results import running_functions
-from distlab.ranks.spans import open_spans
-from distlab.ranks.stacks import PASSES_THROUGH
-from distlab.ranks.watching import watch_groups
+from distlab.ranks.processes import inherited, threads
+from distlab.ranks.processes.reports import Reports
+from distlab.ranks.processes.stacks import PASSES_THROUGH
+from distlab.ranks.shipping import packing
+from distlab.ranks.shipping.reasons import TEXT_LIMIT, text_of
+from distlab.ranks.verdicts.failures import Failure
+from distlab.ranks.verdicts.results import running_functions
+from distlab.ranks.watching.counting import OperatorCounter
+from distlab.ranks.watching.groups import watch_groups
+from distlab.ranks.watching.log import Log, NoLog, counting
+from distlab.ranks.watching.memory import follow_memory
+from distlab.ranks.watching.spans import open_spans
 
 LINGER = 1.0  # seconds that a finished rank stays for the others: one may still be connecting to it in new_group
 PATIENCE = 5.0  # seconds that threads of a finished function get
@@ -56,7 +58,7 @@ def work(job: Job, rank: int, connection, when_lost=lambda: None) -> None:
             value = _call(job)
         _wait_for_threads(is_mine)
         log.write(Exit("returned", log.now()))
-        packed = shipping.pack_value(value)
+        packed = packing.pack_value(value)
         _close_output()
         reports.send("done", packed)
         reports.linger(LINGER)
@@ -82,7 +84,7 @@ def _open_log(job: Job, rank: int) -> Log | NoLog:
     """Has this rank watched, as far as the job asks for it."""
     if not job.record:
         return NoLog()
-    log = Log(job.log_file(rank), job.payload.sources, job.started, Counter() if job.record is True else None)
+    log = Log(job.log_file(rank), job.payload.sources, job.started, OperatorCounter() if job.record is True else None)
     watch_groups(log, rank, job.group_timeout)
     for what in dict.fromkeys(torch_inside.MISSING):
         log.note(what)
@@ -116,7 +118,7 @@ def take_environment(job: Job) -> None:
 def warm_up() -> None:
     """Does once, before ranks are forked, what each would otherwise do first."""
     torch.set_num_threads(1)
-    with Counter():
+    with OperatorCounter():
         torch.ones(1)
     _seed(0)
 
@@ -140,7 +142,7 @@ def _join_group(job: Job, rank: int) -> None:
 
 
 def _call(job: Job):
-    fn, args = shipping.unpack(job.payload.data)
+    fn, args = packing.unpack(job.payload.data)
     _become_main(fn, *args)
     return fn(*args)
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from multiprocessing.connection import Connection
 
-from distlab.ranks.environment import native_environment
 from distlab.ranks.interrupts import put_off
 from distlab.ranks.job import Job
+from distlab.ranks.processes.environment import native_environment
 
 _END_PATIENCE = 5.0
 
@@ -45,7 +45,7 @@ class SpawnedRanks:
         else:
             options = {"pass_fds": [handle], "start_new_session": True}
         self._processes[rank] = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distlab.ranks.spawned", job.folder, digest, str(rank), str(handle)],
+            [sys.executable, "-P", "-m", "distlab.ranks.processes.spawned", job.folder, digest, str(rank), str(handle)],
             env=native_environment() | {"PYTHONHASHSEED": job.hash_seed(rank)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from distlab.events import ANY_SOURCE, P2P, Done, Drop, Exit, Fail, MakeGroup, Message, Wait
-from distlab.ranks.meetings import Meetings
-from distlab.ranks.stuck_words import apart_words, channel_words, cycle_words, dropped_words, gone_words
+from distlab.ranks.verdicts.meetings import Meetings
+from distlab.ranks.verdicts.stuck_words import apart_words, channel_words, cycle_words, dropped_words, gone_words
 
 NOBODY: Mapping[int, Sequence[int]] = MappingProxyType({})
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distlab.ranks import torch_inside
-from distlab.ranks.formulas import formula_of
-from distlab.ranks.uncompiled import uncompiled
+from distlab.ranks.watching.formulas import formula_of
+from distlab.ranks.watching.uncompiled import uncompiled
 
 _UNCOUNTED_NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "profiler", "prim"}
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
@@ -45,7 +45,7 @@ def _size(tensor: torch.Tensor) -> int:
         return tensor.numel() * tensor.element_size()
 
 
-class Counter(TorchDispatchMode):
+class OperatorCounter(TorchDispatchMode):
     """Adds up, until it is asked, what the operators of this thread do. Costs up to 5 µs an operator."""
 
     supports_higher_order_operators = True
@@ -68,7 +68,7 @@ class Counter(TorchDispatchMode):
         return taken
 
     def hidden(self) -> AbstractContextManager:
-        """A context in which this Counter counts nothing; what else watches operators sees them as if uncounted.
+        """A context in which this counter counts nothing; what else watches operators sees them as if uncounted.
 
         For what a backend does inside a message. Costs less than 1 µs. In a thread that the learner started it does
         nothing: nobody counts there.
@@ -138,7 +138,7 @@ class _Hiding:
     dispatch ``keys`` altogether, which is faster; a tensor of a subclass brings the keys along itself.
     """
 
-    def __init__(self, counter: Counter, keys: tuple):
+    def __init__(self, counter: OperatorCounter, keys: tuple):
         self._counter, self._keys = counter, keys
 
     def __enter__(self):

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from distlab.events import Fail, MakeGroup, Message, Span, Touch, Wait
 from distlab.ranks import cells
-from distlab.ranks.diagnosis import Diagnosis, relies_on_buffering
-from distlab.ranks.failures import Failure
 from distlab.ranks.job import Job
-from distlab.ranks.log import LogReader
-from distlab.ranks.loose_ends import loose_ends
-from distlab.ranks.words import meeting_words, mixed_words, operation_words, reshaped_words
+from distlab.ranks.verdicts.diagnosis import Diagnosis, relies_on_buffering
+from distlab.ranks.verdicts.failures import Failure
+from distlab.ranks.verdicts.loose_ends import loose_ends
+from distlab.ranks.verdicts.words import meeting_words, mixed_words, operation_words, reshaped_words
+from distlab.ranks.watching.log import LogReader
 from distlab.recording import Group, Recording
 
 EVENT_LIMIT = 1_000_000

@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 
-from distlab.ranks import worker
 from distlab.ranks.job import read_job
-from distlab.ranks.server import open_text_streams
+from distlab.ranks.processes import worker
+from distlab.ranks.processes.server import open_text_streams
 
 
 def _end(leave, folder: str) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch.utils import checkpoint
 
-from distlab.ranks.storages import PLAIN, is_tensor
 from distlab.ranks.torch_inside import SavedTensor
+from distlab.ranks.watching.storages import PLAIN, is_tensor
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _IS_FREED = "_distlab_is_freed"  # marks a ctx

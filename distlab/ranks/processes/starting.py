@@ -13,10 +13,10 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from distlab.ranks.environment import native_environment
 from distlab.ranks.interrupts import put_off
 from distlab.ranks.job import Job
-from distlab.ranks.spawning import SpawnedRanks
+from distlab.ranks.processes.environment import native_environment
+from distlab.ranks.processes.spawning import SpawnedRanks
 
 START_METHOD = "DISTLAB_START_METHOD"
 _SERVER_PATIENCE = 60.0
@@ -57,7 +57,7 @@ class ForkServer:
 
     def __init__(self):
         self._socket, theirs = map(_above_standard, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        command = [sys.executable, "-P", "-m", "distlab.ranks.server", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-m", "distlab.ranks.processes.server", str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, env=native_environment(), pass_fds=[theirs.fileno()], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from distlab.events import ANY_SOURCE, P2P, MakeGroup, Message
 from distlab.ranks.output import name_ranks
-from distlab.ranks.words import name
+from distlab.ranks.verdicts.words import name
 
 
 def gone_words(gone: list[int], how: str, waiting: list[int], wanted: Message | MakeGroup) -> str:

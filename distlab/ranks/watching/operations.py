@@ -1,6 +1,6 @@
 """Reads from the arguments of a process group's methods what is sent, to whom and how much.
 
-Each reading gives the fields of a Message but its numbers and times; ``peer`` and ``root`` are still ranks in the
+Each function gives the fields of a Message but its numbers and times; ``peer`` and ``root`` are still ranks in the
 group. Method names differ between releases of torch: all known ones stand here.
 """
 
@@ -147,7 +147,7 @@ def _recv_any(size: int, tensors: Sequence, tag: int = 0) -> dict:
     return _fields("recv", tensors, peer=ANY_SOURCE, tag=int(tag))
 
 
-READINGS = {
+OPERATIONS = {
     "allreduce": _all_reduce,
     "allreduce_coalesced": _all_reduce,
     "broadcast": _broadcast,

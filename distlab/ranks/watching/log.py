@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distlab.events import KINDS, Compute, Done, Memory
 from distlab.ranks.cells import Source, is_learners
-from distlab.ranks.counting import Counter
+from distlab.ranks.watching.counting import OperatorCounter
 
 _NOTHING_TO_HIDE = contextlib.nullcontext()
 _SHORT = 20e-6  # seconds: what passes between two events, when no operator ran
@@ -33,7 +33,7 @@ class Log:
     log, the rank's main one, has its compute counted.
     """
 
-    def __init__(self, path: str, sources: dict[str, Source], started: float, counter: Counter | None = None):
+    def __init__(self, path: str, sources: dict[str, Source], started: float, counter: OperatorCounter | None = None):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._sources, self._started, self.counter = sources, started, counter
         self._main = threading.get_ident()

@@ -18,14 +18,14 @@ import torch.distributed as dist
 
 from distlab.events import ANY_SOURCE, P2P, Done, Fail, MakeGroup, Message, Wait
 from distlab.ranks import torch_inside
-from distlab.ranks.holding import note_issued
-from distlab.ranks.layout import strides_of, tensors_of
-from distlab.ranks.log import Log
 from distlab.ranks.output import name_ranks
-from distlab.ranks.reading import READINGS
-from distlab.ranks.uncompiled import uncompiled, with_uncompiled_methods
-from distlab.ranks.underway import UnderWay
-from distlab.ranks.works import WatchedWork, keep_ddps_work
+from distlab.ranks.watching.layout import strides_of, tensors_of
+from distlab.ranks.watching.log import Log
+from distlab.ranks.watching.memory import note_issued
+from distlab.ranks.watching.operations import OPERATIONS
+from distlab.ranks.watching.uncompiled import uncompiled, with_uncompiled_methods
+from distlab.ranks.watching.underway import UnderWay
+from distlab.ranks.watching.works import WatchedWork, keep_ddps_work
 
 
 @with_uncompiled_methods
@@ -80,7 +80,7 @@ class WatchedGroup(dist.ProcessGroup):
 
     def _read(self, method: str, args: tuple, kwargs: dict) -> dict:
         """The fields of one operation's Message, its peers and root as ranks of the run."""
-        fields = READINGS[method](self.real.size(), *args, **kwargs)
+        fields = OPERATIONS[method](self.real.size(), *args, **kwargs)
         if method in P2P and not 0 <= fields["peer"] < self.real.size():
             most = self.real.size() - 1
             raise ValueError(f"{method} expects a rank of the group, from 0 to {most}, got {fields['peer']}")
@@ -110,7 +110,7 @@ class WatchedGroup(dist.ProcessGroup):
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier that gives no Work: it has been waited for when it returns."""
         with self._one_at_a_time:
-            message = self._note(READINGS["monitored_barrier"](self.real.size()))
+            message = self._note(OPERATIONS["monitored_barrier"](self.real.size()))
         limit = timeout.total_seconds() if timeout is not None else self._run_limit
         when = "now" if self.log.is_on_main_thread else "thread"
         limit = limit if limit < self._run_limit else 0.0
@@ -143,7 +143,7 @@ def _watched(method: str):
     return uncompiled(operation)
 
 
-for _method in READINGS:
+for _method in OPERATIONS:
     if hasattr(dist.ProcessGroup, _method) and _method not in vars(WatchedGroup):
         setattr(WatchedGroup, _method, _watched(_method))
 

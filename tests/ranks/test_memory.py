@@ -142,9 +142,9 @@ def test_looking_does_not_change_what_is_held():
 @settled
 def test_a_budget_bounds_the_looking_at_messages_and_the_recording_says_so():
     def chatter():
-        from distlab.ranks import holding
+        from distlab.ranks.watching import memory
 
-        holding.BUDGET = 3_000
+        memory.BUDGET = 3_000
         with span("chatter"):
             for _ in range(200):
                 dist.barrier()

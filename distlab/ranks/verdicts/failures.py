@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from distlab.ranks.cells import Frame
-from distlab.ranks.hints import hint_for
 from distlab.ranks.output import name_ranks
+from distlab.ranks.verdicts.hints import hint_for
 
 _VICTIM = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|recvValue failed|sendBytes failed"

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from distlab.ranks.results import takes_a_result
+from distlab.ranks.verdicts.results import takes_a_result
 
 if TYPE_CHECKING:
-    from distlab.ranks.failures import Failure
+    from distlab.ranks.verdicts.failures import Failure
 
 
 class _Hint(NamedTuple):

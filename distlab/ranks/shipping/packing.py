@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import cloudpickle
 import torch
 
-from distlab.ranks import naming
-from distlab.ranks.captures import captured
 from distlab.ranks.cells import Source, snapshot
-from distlab.ranks.reasons import reason_of, with_article
+from distlab.ranks.shipping import naming
+from distlab.ranks.shipping.captures import captured
+from distlab.ranks.shipping.reasons import reason_of, with_article
 
 PAYLOAD_LIMIT = 500_000_000
 VALUE_LIMIT = 200_000_000

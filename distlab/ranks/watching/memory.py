@@ -28,10 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from distlab.events import Memory
-from distlab.ranks.heap import Heap
-from distlab.ranks.kept import CACHED, FRAME, checkpointed, graph, kept_by, tensors_in
-from distlab.ranks.storages import Storages, is_tensor, storage_of
 from distlab.ranks.torch_inside import without_modes
+from distlab.ranks.watching.heap import Heap
+from distlab.ranks.watching.kept import CACHED, FRAME, checkpointed, graph, kept_by, tensors_in
+from distlab.ranks.watching.storages import Storages, is_tensor, storage_of
 
 BUDGET = 20_000_000  # objects looked at for messages, a second or two; then a rank looks at spans only
 _SENT = "_distlab_was_in_a_message"  # marks a storage: it lives as long as the storage, and holds nothing

@@ -26,5 +26,5 @@ def native_environment() -> dict[str, str]:
     given = [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     installed = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     torchs = [str(Path(sys.modules["torch"].__file__).parents[1])] if "torch" in sys.modules else []
-    folders = [str(Path(__file__).resolve().parents[2]), *given, *installed, *torchs]
+    folders = [str(Path(__file__).resolve().parents[3]), *given, *installed, *torchs]
     return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}

@@ -16,7 +16,7 @@ import sys
 import weakref
 from collections.abc import Iterable
 
-from distlab.ranks.uncompiled import uncompiled, with_uncompiled_methods
+from distlab.ranks.watching.uncompiled import uncompiled, with_uncompiled_methods
 
 
 @with_uncompiled_methods

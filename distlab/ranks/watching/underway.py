@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 
 from distlab.events import P2P, Message, Touch
-from distlab.ranks.layout import Tensors
-from distlab.ranks.log import Log
 from distlab.ranks.torch_inside import is_mutable, name_of_operator, version_of
+from distlab.ranks.watching.layout import Tensors
+from distlab.ranks.watching.log import Log
 
 _WRITTEN_UNSEEN = {"all_reduce", "broadcast", "reduce", "send", "recv"}
 _LOOK_AT_SHAPES_ONLY = ("new_", "is_same_size")

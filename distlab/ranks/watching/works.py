@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from distlab.events import ANY_SOURCE, P2P, Done, Drop, Fail, Message, Wait
-from distlab.ranks.holding import note_done
-from distlab.ranks.log import Log
 from distlab.ranks.torch_inside import at_end_of_backward, is_in_backward, source_of, wrap_ddps_work
-from distlab.ranks.uncompiled import uncompiled, with_uncompiled_methods
-from distlab.ranks.underway import UnderWay
+from distlab.ranks.watching.log import Log
+from distlab.ranks.watching.memory import note_done
+from distlab.ranks.watching.uncompiled import uncompiled, with_uncompiled_methods
+from distlab.ranks.watching.underway import UnderWay
 
 _NO_TIMEOUT = timedelta(0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distlab.events import ANY_SOURCE, P2P, Done, MakeGroup, Message
-from distlab.ranks.words import SAME_SHAPE, collective_words, group_words, is_like, pair_words
+from distlab.ranks.verdicts.words import SAME_SHAPE, collective_words, group_words, is_like, pair_words
 
 _MOST_NOTED = 3  # collectives that fit and may be mistakes, of each kind
 

@@ -1,0 +1,1 @@
+"""Starts the processes that are ranks, tells them what to do, and ends them."""

@@ -1,0 +1,1 @@
+"""In the notebook: reads what ranks note, and says what went wrong, where, and what to do."""

@@ -1,0 +1,1 @@
+"""On a rank: notes what ordinary torch code sends, waits for, computes and holds in memory."""
