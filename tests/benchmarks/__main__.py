@@ -1,5 +1,6 @@
-"""`python -m tests.benchmarks [name ...]` measures side by side, in one run, and prints one table with ratios.
+"""`python -m tests.benchmarks [name ...]` measures side by side, in one run, and prints one table.
 
+Each group of it is printed as soon as it is measured, with ratios.
 Nothing here asserts a time. What fails is said in its row, and makes the exit status 1. To add a group to the table,
 write a module with a function `measure() -> Group`, or a list of them, and name it in BENCHMARKS.
 """
@@ -8,7 +9,7 @@ import argparse
 import sys
 
 from tests.benchmarks.apart import measured
-from tests.benchmarks.table import table
+from tests.benchmarks.table import heading, part
 
 BENCHMARKS = {
     "cell": "tests.benchmarks.cell_to_result",
@@ -37,9 +38,13 @@ def main(arguments=None):
     names = parser.parse_args(arguments).names
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(f"there is no {', '.join(unknown)}; there is {known}")
-    groups = [group for name in names or BENCHMARKS for group in measured(name, BENCHMARKS[name])]
-    print(table(groups))
-    return int(any(group.failed for group in groups))
+    print(heading())
+    has_failed = False
+    for name in names or BENCHMARKS:  # each as soon as it is measured: all of them take half an hour
+        for group in measured(name, BENCHMARKS[name]):
+            print(part(group), flush=True)
+            has_failed |= group.failed
+    return int(has_failed)
 
 
 if __name__ == "__main__":

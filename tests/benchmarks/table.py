@@ -54,9 +54,18 @@ class Group:
 
 def table(groups):
     """Returns the groups as one text."""
-    heading = line("seconds (median of repeats)", "median", "ratio", "first call")
-    body = [text for group in groups for text in ("", *lines(group))]
-    return "\n".join([machine(), "", heading, "-" * len(heading), *body[1:]])
+    return "\n".join([heading(), *map(part, groups)])
+
+
+def heading():
+    """Returns what stands above all groups."""
+    columns = line("seconds (median of repeats)", "median", "ratio", "first call")
+    return "\n".join([machine(), "", columns, "-" * len(columns)])
+
+
+def part(group):
+    """Returns what the table says of one group."""
+    return "\n".join(["", *lines(group)])
 
 
 def lines(group):

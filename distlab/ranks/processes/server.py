@@ -1,7 +1,9 @@
 """The fork server: a clean process that has imported torch and done nothing else, from which ranks are forked.
 
 The notebook's own process is never forked: forking after a ``backward()`` deadlocks, and CUDA forbids it.
-Requests and answers are small JSON messages on a socket pair, whose other end is in
+``multiprocessing``'s own forkserver would not do: there is one for the whole notebook, shared with whatever else uses
+it there, with the environment that the notebook had when it was first used; and a process that a rank has started
+outlives it. Requests and answers are small JSON messages on a socket pair, whose other end is in
 :mod:`distlab.ranks.processes.starting`.
 """
 
@@ -27,8 +29,8 @@ from distlab.ranks.processes import worker
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
-_ORPHAN_CHECK = 1.0
-_MOST_DESCRIPTORS = 128
+_ORPHAN_CHECK = 1.0  # seconds between two looks whether the notebook is still there
+_MOST_DESCRIPTORS = 128  # two for each of 64 ranks; Linux passes at most 253 at once
 
 
 class Server:
@@ -39,18 +41,21 @@ class Server:
         self._parent = os.getppid()
         self._ranks: set[int] = set()
         self._folder = ""
+        # A rank's death must end a select() that waits for requests: Python writes a byte here at each signal, but only
+        # for signals that have a handler.
         self._wake, self._wake_end = socket.socketpair()
         for end in (self._wake, self._wake_end):
             end.setblocking(False)
         signal.set_wakeup_fd(self._wake_end.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # What a rank has started becomes this process's child when the rank ends, not init's: so _end() finds it.
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
         """Answers requests until the notebook is gone, then leaves no process behind, nor the files of the last run."""
         self._send(ready=True)
         try:
-            while os.getppid() == self._parent:
+            while os.getppid() == self._parent:  # a killed notebook closes nothing that a rank still holds
                 readable, _, _ = select.select([self._client, self._wake], [], [], _ORPHAN_CHECK)
                 if self._wake in readable:
                     self._wake.recv(4096)
@@ -97,7 +102,7 @@ class Server:
         pid = os.fork()
         if pid == 0:
             report, output = descriptors[2 * rank : 2 * rank + 2]
-            for other in set(descriptors) - {report, output}:
+            for other in set(descriptors) - {report, output}:  # or no rank's end would close what others hold
                 os.close(other)
             _become_rank(self._client, job, rank, report, output)
         return pid
@@ -115,7 +120,10 @@ class Server:
                 self._send(exited=pid, status=os.waitstatus_to_exitcode(status))
 
     def _end(self) -> None:
-        """Kills every rank with its session, then whatever they left, which this process has inherited."""
+        """Kills every rank with its session, then whatever they left, which this process has inherited.
+
+        Again and again: what is killed leaves children of its own, and may have forked a moment before.
+        """
         while pids := _children():
             for pid in pids:
                 _kill(pid)
@@ -148,9 +156,9 @@ def _kill(pid: int) -> None:
 
 def _become_rank(client: socket.socket, job: Job, rank: int, report: int, output: int) -> None:
     server = os.getppid()
-    os.setsid()
+    os.setsid()  # a group of its own: Ctrl-C in a terminal is the notebook's affair, and killpg() ends its children too
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != server:
+    if os.getppid() != server:  # it died before the line above, which then asks for nothing
         os._exit(1)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -179,7 +187,7 @@ def main() -> None:
     """Starts a server on the socket whose descriptor is the first command-line argument."""
     worker.warm_up()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection on a rank would write into every object's header, and so copy each page of torch's heap
     Server(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

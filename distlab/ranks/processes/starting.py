@@ -19,6 +19,7 @@ from distlab.ranks.processes.environment import native_environment
 from distlab.ranks.processes.spawning import SpawnedRanks
 
 START_METHOD = "DISTLAB_START_METHOD"
+# Seconds: to import torch on a busy machine; to fork or end ranks; from the end of a connection to that of a process.
 _SERVER_PATIENCE = 60.0
 _END_PATIENCE = 5.0
 _LAST_PATIENCE = 1.0
@@ -56,12 +57,20 @@ class ForkServer:
     """This process's end of the fork server, started once and kept for all runs until :meth:`close`."""
 
     def __init__(self):
+        # SEQPACKET keeps messages apart, so that one recv() is one message with its descriptors, and tells of the end.
         self._socket, theirs = map(_above_standard, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        # -P: the folder in which the notebook stands must not shadow a module that the server imports.
         command = [sys.executable, "-P", "-m", "distlab.ranks.processes.server", str(theirs.fileno())]
         self._process = subprocess.Popen(
-            command, env=native_environment(), pass_fds=[theirs.fileno()], start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/",
-        )  # fmt: skip
+            command,
+            env=native_environment(),
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,  # what it says if it dies
+            cwd="/",  # not a folder that the learner may want to remove
+        )
         theirs.close()
         self.owner, self.pid = os.getpid(), self._process.pid
         self.exits: dict[int, int] = {}

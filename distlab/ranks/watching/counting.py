@@ -121,7 +121,10 @@ class OperatorCounter(TorchDispatchMode):
         return NotImplemented
 
     def _learn(self, func) -> tuple[Callable, Callable | bool, object]:
-        call, formula = getattr(func, "_op", func), _formula_of(func)
+        call, formula = (
+            getattr(func, "_op", func),
+            _formula_of(func),
+        )  # _op: what func would call
         if formula is True and _is_composite(func.name()):
             call, formula = partial(self._decomposed, func), False
         self._known[id(func)] = call, formula, func

@@ -45,7 +45,7 @@ class WatchedGroup(dist.ProcessGroup):
         under_way: UnderWay,
         run_limit: float,
     ):
-        super().__init__(real.rank(), real.size())
+        super().__init__(real.rank(), real.size())  # C++ asks these of the wrapper, without calling Python
         self.real, self.index, self.members, self.log = real, index, members, log
         self._under_way, self._run_limit = under_way, run_limit
         self._sequence: Counter = Counter()
@@ -143,6 +143,7 @@ def _watched(method: str):
     return uncompiled(operation)
 
 
+# C++ calls a method of the wrapper only where it finds one of that name on the class: __getattr__ would not be asked.
 for _method in OPERATIONS:
     if hasattr(dist.ProcessGroup, _method) and _method not in vars(WatchedGroup):
         setattr(WatchedGroup, _method, _watched(_method))
