@@ -32,7 +32,7 @@ bench: $(VENV)/.bench  ## measure distlab against its peers (ARGS="recording rep
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean:  ## remove the environment and caches; notebooks and progress stay
-	rm -rf .venv build distlab.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv build distlab.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find distlab tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Each stamp says that what it is named after is installed, for these inputs.

@@ -15,8 +15,9 @@ ANY_SOURCE = -1
 class Compute(NamedTuple):
     """Operators that ran between two other events, added up.
 
-    ``flops`` counts operators that have a formula, ``bytes`` what the others touched, ``operators`` how many there
-    were.
+    ``flops`` counts operators that have a formula, matrix products above all, ``bytes`` what the others touched,
+    ``operators`` how many there were. ``products`` are those of the first kind, by size: (FLOPs, bytes of operands and
+    result, how many of them); none where their bytes are not known.
     """
 
     flops: float = 0.0
@@ -25,6 +26,7 @@ class Compute(NamedTuple):
     start: float = 0.0
     end: float = 0.0
     place: int = 0
+    products: tuple[tuple[float, float, int], ...] = ()
 
 
 class Message(NamedTuple):
@@ -59,6 +61,11 @@ class Message(NamedTuple):
     place: int = 0
     strides: tuple[int, ...] = ()
 
+    @property
+    def partner(self) -> int:
+        """The peer of a send or receive; ANY_SOURCE where it names none."""
+        return ANY_SOURCE if self.peer is None else self.peer
+
 
 class Wait(NamedTuple):
     """The rank begins to wait for the message ``id``.
@@ -78,7 +85,7 @@ class Wait(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The wait for the message ``id`` is over; ``source`` is who had sent it, where any rank might have."""
+    """The wait for the message ``id`` is over; ``source`` is the rank that had sent it, where any might have."""
 
     id: int
     end: float = 0.0
@@ -162,4 +169,4 @@ class Exit(NamedTuple):
 
 
 Event = Compute | Message | Wait | Done | Fail | Drop | Touch | Span | Memory | MakeGroup | Exit
-KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}

@@ -8,13 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import NamedTuple, get_args, get_origin, get_type_hints
+from typing import NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from distlab.events import KINDS, Compute, Done, Drop, Event, Message, Span, Wait
 
-_FORMAT = "distlab recording 2"
-_BEFORE = {"distlab recording 1": {Message: 17, Wait: 4}}  # formats that are still read: how many fields events had
+_FORMAT = "distlab recording 3"
+# Formats that are still read: how many fields events had.
+_BEFORE: dict[str, dict[type, int]] = {
+    "distlab recording 1": {Compute: 6, Message: 17, Wait: 4},
+    "distlab recording 2": {Compute: 6},
+}
 _FIELDS = {kind: tuple(get_type_hints(kind).items()) for kind in KINDS.values()}
+
+_Kind = TypeVar("_Kind", bound=Event)
 
 
 class RecordingError(ValueError):
@@ -52,7 +58,7 @@ class Recording:
         """The number of ranks."""
         return len(self.ranks)
 
-    def events(self, kind: type, rank: int | None = None) -> list:
+    def events(self, kind: type[_Kind], rank: int | None = None) -> list[_Kind]:
         """The events of one kind, of one rank or of all, rank by rank."""
         ranks = self.ranks if rank is None else [self.ranks[rank]]
         return [event for history in ranks for event in history if type(event) is kind]
@@ -73,7 +79,7 @@ class Recording:
         """The same run as if every operator did ``flops`` times the work and every message held ``bytes`` times the
         data.
 
-        Bytes touched by operators grow with the work. Raises ValueError for a factor that is not positive.
+        Bytes that operators read and write grow with the work. Raises ValueError for a factor that is not positive.
         """
         for name, factor in (("flops", flops), ("bytes", bytes)):
             if not factor > 0:
@@ -142,13 +148,17 @@ class Recording:
 
 def _scale(event: Event, flops: float, bytes: float) -> Event:
     if isinstance(event, Compute):
-        return event._replace(flops=event.flops * flops, bytes=event.bytes * flops)
+        products = tuple((work * flops, size * flops, count) for work, size, count in event.products)
+        return event._replace(flops=event.flops * flops, bytes=event.bytes * flops, products=products)
     if isinstance(event, Span) and event.flops is not None:
         return event._replace(flops=event.flops * flops)
     if isinstance(event, Message):
-        numbers = {name: round(getattr(event, name) * bytes) for name in ("elements", "bytes")}
-        sizes = {name: tuple(round(n * bytes) for n in getattr(event, name)) for name in ("parts", "expects")}
-        return event._replace(**numbers, **sizes)
+        return event._replace(
+            elements=round(event.elements * bytes),
+            bytes=round(event.bytes * bytes),
+            parts=tuple(round(part * bytes) for part in event.parts),
+            expects=tuple(round(room * bytes) for room in event.expects),
+        )
     return event
 
 
@@ -160,19 +170,28 @@ def _read_event(where: str, entry, num_fields: Mapping[type, int]) -> Event:
     if not isinstance(entry, list) or not entry or entry[0] not in KINDS:
         raise RecordingError(f"{where}: expected [kind, …] with a kind of {', '.join(KINDS)}, got {str(entry)[:60]}")
     kind = KINDS[entry[0]]
-    fields = [tuple(value) if isinstance(value, list) else value for value in entry[1:]]
+    fields = [_as_tuples(value) for value in entry[1:]]
     if len(fields) != num_fields[kind]:
         raise RecordingError(f"{where}: {entry[0]} has {num_fields[kind]} fields, got {len(fields)}")
     for (name, expected), value in zip(_FIELDS[kind], fields):
         if not _fits(value, expected):
             raise RecordingError(f"{where}: {name} must be {getattr(expected, '__name__', expected)}, got {value!r}")
-    return kind(*fields)
+    since = [kind._field_defaults[name] for name in kind._fields[len(fields) :]]  # what that format did not have
+    return kind._make([*fields, *since])
+
+
+def _as_tuples(value):
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _fits(value, expected) -> bool:
     """Whether a value from JSON is of the type that an event's field is annotated with."""
     if get_origin(expected) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, int) for item in value)
+        if not isinstance(value, tuple):
+            return False
+        kinds = get_args(expected)
+        kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
     if get_origin(expected) is UnionType:
         return any(_fits(value, option) for option in get_args(expected))
     if isinstance(value, bool):
@@ -188,8 +207,12 @@ class History:
         self._next = 0
 
     def compute(self, flops: float, name: str = "", bytes: float = 0, operators: int = 0) -> History:
-        """Adds work, in a span called ``name`` if it is given."""
-        work = Compute(flops, bytes, operators)
+        """Adds work as of one operator, in a span called ``name`` if it is given.
+
+        On a machine it takes the larger of what its FLOPs and its bytes take, and its overhead ``operators`` times.
+        """
+        products = ((flops, bytes, 1),) if flops and bytes else ()
+        work = Compute(flops, 0 if flops else bytes, operators, products=products)
         self.events += [Span(name), work, Span("")] if name else [work]
         return self
 

@@ -6,7 +6,7 @@ algorithms of ``distlab.machine.costs``, and kept apart.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,6 +17,17 @@ from distlab.recording import Recording
 Pair = tuple[int, int]
 
 
+class BytesByPair(dict[Pair, float]):
+    """Bytes by (source, target), 0 for all others."""
+
+    def __missing__(self, pair: Pair) -> float:
+        return 0
+
+    def total(self) -> float:
+        """All of them."""
+        return sum(self.values())
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Bytes by (source, target): ``observed`` in sends, ``assumed`` for the collectives of ``collectives``.
@@ -25,8 +36,8 @@ class Traffic:
     """
 
     num_ranks: int
-    observed: Counter[Pair]
-    assumed: Counter[Pair]
+    observed: BytesByPair
+    assumed: BytesByPair
     collectives: tuple[str, ...] = ()
 
     @property
@@ -53,7 +64,7 @@ class Traffic:
 class Payload(NamedTuple):
     """How many messages, and their sizes added up: of a collective the whole array, as in ``Message.bytes``."""
 
-    count: int
+    messages: int
     bytes: int
 
 
@@ -62,15 +73,16 @@ def count_traffic(recording: Recording) -> Traffic:
 
     Raises ValueError for a kind of collective that is not known.
     """
-    observed, assumed, kinds = Counter(), Counter(), {}
+    observed, assumed = BytesByPair(), BytesByPair()
+    kinds: set[str] = set()
     for rank, history in enumerate(recording.ranks):
         for message in history:
             if type(message) is not Message or message.kind == "recv":
                 continue
             if message.kind == "send":
-                observed[rank, message.peer] += message.bytes
+                observed[rank, message.partner] += message.bytes
                 continue
-            kinds[message.kind] = None
+            kinds.add(message.kind)
             for target, bytes in _sends(message, rank, recording.groups[message.group].members):
                 assumed[rank, target] += bytes
     return Traffic(recording.world_size, observed, assumed, tuple(kind for kind in ASSUMPTIONS if kind in kinds))

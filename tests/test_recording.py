@@ -68,15 +68,27 @@ def test_a_run_saved_and_loaded_draws_the_same_to_the_byte(tmp_path):
     assert len(texts) == 1 and "modelled on H100 cluster" in texts.pop()
 
 
-def test_a_recording_that_was_saved_before_events_had_more_fields_is_still_read(tmp_path):
+@pytest.mark.parametrize(("number", "num_fields"), [(1, {"Compute": 6, "Message": 17, "Wait": 4}), (2, {"Compute": 6})])
+def test_a_recording_that_was_saved_before_events_had_more_fields_is_still_read(tmp_path, number, num_fields):
     by_hand().save(tmp_path / "now.json")
     content = json.loads((tmp_path / "now.json").read_text())
-    content["format"] = "distlab recording 1"
+    content["format"] = f"distlab recording {number}"
     for history in content["ranks"]:
         for event in history:
-            del event[{"Message": 18, "Wait": 5}.get(event[0], len(event)) :]
+            del event[1 + num_fields.get(event[0], len(event)) :]
     (tmp_path / "before.json").write_text(json.dumps(content))
     assert Recording.load(tmp_path / "before.json") == Recording.load(tmp_path / "now.json")
+
+
+def test_products_are_saved_with_their_sizes_and_checked(tmp_path):
+    recording = Recording([[Compute(8.0, 0.0, 3, products=((2.0, 24.0, 1), (3.0, 12.5, 2)))]])
+    recording.save(tmp_path / "products.json")
+    assert Recording.load(tmp_path / "products.json").ranks == recording.ranks
+    content = json.loads((tmp_path / "products.json").read_text())
+    content["ranks"][0][0][-1][1][2] = "two"
+    (tmp_path / "products.json").write_text(json.dumps(content))
+    with pytest.raises(RecordingError, match="products must be"):
+        Recording.load(tmp_path / "products.json")
 
 
 def damaged(tmp_path, change) -> str:
@@ -103,7 +115,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path):
     assert "rank 0, event 3 (Message): there is no group 7" in damaged(tmp_path, field("group", 7))
     assert "it sends to 9, which is not in group world" in damaged(tmp_path, field("peer", 9))
     assert "expected [kind, …]" in damaged(tmp_path, lambda c: c["ranks"][1].append(["Dance", 1]))
-    assert "has 6 fields, got 1" in damaged(tmp_path, lambda c: c["ranks"][1].append(["Compute", 1.0]))
+    assert "has 7 fields, got 1" in damaged(tmp_path, lambda c: c["ranks"][1].append(["Compute", 1.0]))
     assert "no message 99 was issued before it" in damaged(
         tmp_path, lambda c: c["ranks"][1].append(["Wait", 99, 0.0, 0, "now", 0.0])
     )

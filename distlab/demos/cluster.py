@@ -13,16 +13,17 @@ from distlab.demos.course import built_in
 from distlab.events import Span
 from distlab.machine.hardware import Link, Machine
 from distlab.machine.machines import h100_node
+from distlab.machine.replay import replay
 from distlab.machine.units import quantity
 from distlab.models import MLP, mlp
 from distlab.ranks.launch import run
 from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 from distlab.show.board import Board
+from distlab.show.chart import draw_lanes
+from distlab.show.lanes import lanes_of
 from distlab.show.panel import Panel, choice
 from distlab.show.picture import INCHES
-from distlab.show.scene import modelled
-from distlab.show.wall import draw_lanes, lanes_of
 
 _HEIGHT = 3.6
 _AREA = (0.85, 0.5, INCHES - 1.15, _HEIGHT - 0.65)
@@ -136,7 +137,7 @@ def machine(ranks: int, speed: float, nodes: int, latency: float, bandwidth: flo
         achieved_flops=speed,
         ranks_per_node=-(-ranks // nodes),
         between=network,
-        all_reduce="hierarchical" if 1 < nodes < ranks else "ring",
+        collectives="hierarchical" if 1 < nodes < ranks else "ring",
     )
 
 
@@ -147,19 +148,21 @@ def draw(
     ranks = recording.world_size
     nodes = min(nodes, ranks)
     here = machine(ranks, speed, nodes, latency, bandwidth)
-    has_step = any(event.name == STEP for event in recording.events(Span))
-    scene = modelled(recording.scaled(flops=flops, bytes=bytes), here, during=STEP if has_step else "")
-    lanes, looks = lanes_of(scene)
-    wall, unit = _readable(scene.wall)
-    board = Board(f"{name}, {ranks} ranks: {quantity(scene.wall, 's')} on {here.name}", _HEIGHT)
-    draw_lanes(board, _AREA, lanes, looks, scene.begin, scene.end, (f"0 {unit}", f"{wall:.4g} {unit}"))
-    busy, exposed, hidden, _ = (sum(parts) / ranks / scene.wall for parts in zip(*scene.shares))
+    timeline = replay(recording.scaled(flops=flops, bytes=bytes), here)
+    if any(event.name == STEP for event in recording.events(Span)):
+        timeline = timeline.during(STEP)
+    wall, unit = _readable(timeline.wall)
+    board = Board(f"{name}, {ranks} ranks: {quantity(timeline.wall, 's')} on {here.name}", _HEIGHT)
+    shown, ends = (timeline.begin, timeline.end), (f"0 {unit}", f"{wall:.4g} {unit}")
+    draw_lanes(board, _AREA, list(lanes_of(timeline).values()), shown, ends)
+    seconds = timeline.busy, timeline.exposed, timeline.hidden
+    busy, exposed, hidden = (sum(of_ranks) / ranks / timeline.wall for of_ranks in seconds)
     inside = f"NVLink inside a node of {here.ranks_per_node}" if here.ranks_per_node > 1 else "one GPU a node"
     between = f"{quantity(bandwidth, 'B/s')} and {quantity(latency, 's')} between nodes" if nodes > 1 else "no network"
     board.say(
         f"Modelled on {here.name}: {quantity(speed, 'FLOP/s')} a GPU (work costs nothing else), {inside}, {between}.",
-        f"{quantity(scene.wall, 's')} in all. On average a rank computes {busy:.0%} of it; its communication is in the "
-        f"way for {exposed:.0%} and hidden for {hidden:.0%}; the rest it waits.",
+        f"{quantity(timeline.wall, 's')} in all. On average a rank computes {busy:.0%} of it; its communication is in "
+        f"the way for {exposed:.0%} and hidden for {hidden:.0%}; the rest it waits.",
         f"As if every FLOP were {flops:,} and every byte {bytes:,} of those recorded.",
     )
     return board

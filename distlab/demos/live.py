@@ -18,10 +18,11 @@ from distlab.ranks.output import by_rank
 from distlab.ranks.watching.spans import span
 from distlab.recording import Recording
 from distlab.show.board import Board
+from distlab.show.chart import draw_lanes
+from distlab.show.lanes import Lane, lanes_of
 from distlab.show.live import LivePanel, Show
 from distlab.show.measured import measured
 from distlab.show.picture import INCHES
-from distlab.show.wall import Lane, draw_lanes, lanes_of
 
 RANKS, STEPS, SLOW = 4, 8, 2
 _HEIGHT = 3.2
@@ -105,12 +106,12 @@ def _board(title: str, recording: Recording | None, words: str, remarks: Mapping
     board = Board(title, _HEIGHT)
     board.say(words)
     if recording is None or not any(recording.ranks):
-        draw_lanes(board, _AREA, [Lane(f"rank {rank}", "", ()) for rank in range(RANKS)], {}, 0.0, 1.0, ("0 s", ""))
+        draw_lanes(board, _AREA, [Lane(f"rank {rank}", "", ()) for rank in range(RANKS)], (0.0, 1.0), ("0 s", ""))
         return board
-    scene = measured(recording)
-    lanes, looks = lanes_of(scene, unnamed="other work")
-    lanes = [lane._replace(remark=(remarks or {}).get(rank, "")) for rank, lane in enumerate(lanes)]
-    draw_lanes(board, _AREA, lanes, looks, scene.begin, scene.end, ("0 s", f"{scene.wall:.1f} s"))
+    timeline = measured(recording)
+    lanes = [lane._replace(remark=(remarks or {}).get(rank, "")) for rank, lane in lanes_of(timeline).items()]
+    shown, ends = (timeline.begin, timeline.end), ("0 s", f"{timeline.wall:.1f} s")
+    draw_lanes(board, _AREA, lanes, shown, ends, unnamed="other work")
     messages = sum(len(list(recording.messages(rank))) for rank in range(recording.world_size))
-    board.say(f"This computer's clock, measured: {scene.wall:.1f} s, {messages} messages and collectives so far.")
+    board.say(f"This computer's clock, measured: {timeline.wall:.1f} s, {messages} messages and collectives so far.")
     return board

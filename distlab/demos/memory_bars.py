@@ -81,7 +81,7 @@ def _draw_cards(board: Board, high: float, tops: Sequence[float]) -> None:
             left, right, _ = _sides(stage)
             pieces.append((x, y, max(x, left - 0.03), y))
             x = right + 0.03
-        board.lines([*pieces, (x, y, _END, y)], colour=INK, dashed=True)
+        board.lines([*pieces, (x, y, _END, y)], colour=INK, style="--")
         board.word(_CARDS_AT, y - 0.11, f"{card.gigabytes} GB: {card.names}", size=10, align="left")
 
 

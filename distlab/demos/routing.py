@@ -59,7 +59,7 @@ def draw(top_k: int, factor: float, alpha: float, ranks: int, line: int) -> Boar
     _draw_ranks(board, loads, capacity, ranks)
     if factor < math.inf:
         x = _LEFT + capacity * _PLACE
-        board.lines([(x, _TOP - 0.05, x, _TOP + NUM_EXPERTS * _LANE + 0.05)], INK, 2.0, dashed=True)
+        board.lines([(x, _TOP - 0.05, x, _TOP + NUM_EXPERTS * _LANE + 0.05)], INK, 2.0, style="--")
         board.word(x, _TOP - 0.15, f"capacity {capacity}")
     _draw_legend(board, list(_LOOKS)[:top_k])
     board.say(*_words(routed, capacity, alpha, ranks))

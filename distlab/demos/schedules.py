@@ -10,10 +10,11 @@ from distlab.demos.course import built_in
 from distlab.machine.machines import Link
 from distlab.machine.timeline import Timeline
 from distlab.show.board import Board
+from distlab.show.chart import Chart, draw_lanes
 from distlab.show.colours import SERIES, Look, okabe_ito
+from distlab.show.lanes import Box, Lane
 from distlab.show.panel import Panel, choice, slider
 from distlab.show.picture import INCHES
-from distlab.show.wall import Lane, Work, draw_lanes, lane_height
 
 SCHEDULES = ("naive", "GPipe", "1F1B", "interleaved, v = 2", "ZB-H1")
 _HEIGHT = 3.9
@@ -123,9 +124,9 @@ def draw(schedule: str, stages: int, micro_batches: int, backward: float, latenc
     case = Case(schedule, stages, micro_batches, backward, latency)
     timeline = case.timeline()
     board = Board(f"{schedule}: p = {stages}, m = {micro_batches}: bubble {timeline.bubble:.1%}", _HEIGHT)
-    draw_lanes(board, _AREA, _lanes(timeline), _LOOKS, 0.0, timeline.wall, ("0", f"{timeline.wall:g}"))
+    chart = draw_lanes(board, _AREA, _lanes(timeline), (0.0, timeline.wall), ("0", f"{timeline.wall:g}"), _LOOKS)
     held = case.most_held(timeline)
-    _draw_held(board, held, micro_batches)
+    _draw_held(board, chart, held, micro_batches)
     letters, bubble = case.formula
     of_formula = f"On free links it is {letters} = {bubble:.4f}."
     board.say(
@@ -141,19 +142,18 @@ def draw(schedule: str, stages: int, micro_batches: int, backward: float, latenc
 def _lanes(timeline: Timeline) -> list[Lane]:
     lanes = []
     for stage, spans in enumerate(timeline.spans):
-        work = []
+        boxes = []
         for span in spans:
             label, _, chunk = span.name.partition(".")
-            work.append(Work(span.start, span.end, label[0] + ", second chunk" * bool(chunk), label))
-        lanes.append(Lane(f"stage {stage}", f"{timeline.busy[stage] / timeline.wall:.0%} busy", work))
+            boxes.append(Box(span.start, span.end, label, label[0] + ", second chunk" * bool(chunk)))
+        lanes.append(Lane(f"stage {stage}", f"{timeline.busy[stage] / timeline.wall:.0%} busy", boxes))
     return lanes
 
 
-def _draw_held(board: Board, held: list[float], most: int) -> None:
-    lane = lane_height(_AREA, len(held))
+def _draw_held(board: Board, chart: Chart, held: list[float], most: int) -> None:
     left, room = INCHES - 0.98, 0.62
     board.word(left, _TOP - 0.12, "holds at most", align="left", size=9)
     for stage, number in enumerate(held):
-        y = _TOP + (stage + 0.5) * lane
-        board.boxes([(left, y - 0.2 * lane, left + room * number / most, y + 0.2 * lane)], SERIES[6])
+        y = chart.y(stage)
+        board.boxes([(left, y - 0.2 * chart.height, left + room * number / most, y + 0.2 * chart.height)], SERIES[6])
         board.word(left + room * number / most + 0.05, y, f"{number:g}", align="left")

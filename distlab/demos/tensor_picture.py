@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distlab.demos.tensor_steps import Block, Column, Layer, Step
+from distlab.show.blocks import Cut, draw_cuts
 from distlab.show.board import LETTERS, MARGIN, Board, Rectangle
-from distlab.show.colours import FAINT, INK, SERIES, Look, okabe_ito
+from distlab.show.colours import FAINT, INK, okabe_ito
 from distlab.show.picture import INCHES
 
 _MIDDLES = (1.19, 3.0)  # inches: of the row of the forward pass, and of the backward pass
@@ -14,8 +15,7 @@ _LENGTHS = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.5, "D": 0.78, 
 _PARTS = 0.88  # inches: the width of parts of a sum, beside each other
 _GAP, _STRETCH = 0.5, 1.7  # at most: inches between two columns, and how much wider matrices may become
 _SIGNS = 15
-_WHOLE = Look(FAINT, "")
-_EVERYONE = -1
+_SIZES = {LETTERS: 0.16, 9: 0.09}  # points of a number, and the inches that its block must have
 _SUM = okabe_ito["vermillion"]
 
 
@@ -26,7 +26,10 @@ def draw_layer(board: Board, layer: Layer, ranks: int, step: int) -> None:
     placed = _placed(layer, ranks)
     outlines = [place.frame() for name, place in placed.items() if place.block and name not in made]
     board.frames(outlines, colour=FAINT, width=1)
-    _draw_pieces(board, [place for name, place in placed.items() if name in made], ranks)
+    blocks = [(place.block, place.frame()) for name, place in placed.items() if place.block and name in made]
+    draw_cuts(board, [_cut(block, area, ranks) for block, area in blocks], _SIZES)
+    for x0, y0, x1, _ in (area for block, area in blocks if block.cut == "heads"):
+        board.numbers([(x0 + (third + 0.5) / 3 * (x1 - x0), y0 - 0.17, name) for third, name in enumerate("QKV")])
     _draw_names(board, placed)
     _draw_signs(board, layer, placed, now)
     if now:  # a bold frame around what is made, dotted ones around what it is made from
@@ -90,41 +93,11 @@ def _grid(ranks: int) -> tuple[float, int, int]:
     return (0.28, 2, 4) if ranks == 8 else (0.43, 1 + (ranks == 4), 1 + (ranks > 1))
 
 
-def _draw_pieces(board: Board, places: list[_Place], ranks: int) -> None:
-    """The boxes of all blocks, one owner after the other, and the owners' numbers where there is room."""
-    boxes: dict[int, list[Rectangle]] = {}
-    numbers: dict[float, list[tuple[float, float, str]]] = {LETTERS: [], 9: []}
-    for place in places:
-        left, top, right, bottom = place.frame()
-        if not place.block.cut:
-            boxes.setdefault(_EVERYONE, []).append((left, top, right, bottom))
-            numbers[LETTERS].append((place.x, place.y, "all"))
-            continue
-        if place.block.cut == "heads":
-            thirds = (left + (third + 0.5) * place.width / 3 for third in range(3))
-            numbers[LETTERS] += [(x, top - 0.17, name) for x, name in zip(thirds, "QKV")]
-        pieces = _pieces(place, ranks)
-        room = min(pieces[0][2] - pieces[0][0], pieces[0][3] - pieces[0][1])
-        for number, (x0, y0, x1, y1) in enumerate(pieces):
-            boxes.setdefault(number % ranks, []).append((x0, y0, x1, y1))
-            if room > 0.09:
-                middle = ((x0 + x1) / 2, (y0 + y1) / 2)
-                numbers[LETTERS if room > 0.16 else 9].append((*middle, str(number % ranks)))
-    for owner, of_owner in boxes.items():
-        board.boxes(of_owner, _WHOLE if owner == _EVERYONE else SERIES[owner])
-    for size, of_size in numbers.items():
-        board.numbers(of_size, size=size)
-
-
-def _pieces(place: _Place, ranks: int) -> list[Rectangle]:
-    """The boxes of a block that is cut; their owners are the ranks in turn."""
-    grids = {"columns": (ranks, 1), "heads": (3 * ranks, 1), "rows": (1, ranks), "parts": _grid(ranks)[1:]}
-    across, down = grids[place.block.cut]
-    rim = 0.03 if place.block.cut == "parts" else 0.0
-    left, top, *_ = place.frame()
-    wide, high = place.width / across, place.height / down
-    corners = [(left + column * wide, top + row * high) for row in range(down) for column in range(across)]
-    return [(x + rim, y + rim, x + wide - rim, y + high - rim) for x, y in corners]
+def _cut(block: Block, area: Rectangle, ranks: int) -> Cut:
+    """The pieces of a block; the ranks in turn own them."""
+    owners = list(range(ranks)) * (3 if block.cut == "heads" else 1)
+    across = {"columns": ranks, "heads": 3 * ranks, "parts": _grid(ranks)[1]}.get(block.cut, 1)
+    return Cut(area, owners if block.cut else (), across, rim=0.03 if block.cut == "parts" else 0.0)
 
 
 def _draw_names(board: Board, placed: dict[str, _Place]) -> None:

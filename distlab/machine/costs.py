@@ -9,10 +9,9 @@ Adding numbers up is taken to be free (γ = 0). Sources: Thakur & Gropp 2003 and
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from distlab.machine.hardware import Link, Machine
+from distlab.machine.hardware import Link
 
 
 def ring_all_reduce(bytes: float, ranks: int, link: Link) -> float:
@@ -44,16 +43,24 @@ def star_all_reduce(bytes: float, ranks: int, link: Link) -> float:
     return 2 * (ranks - 1) * link.seconds(bytes)
 
 
-def hierarchical_all_reduce(bytes: float, inside: Sequence[int], links: tuple[Link, Link]) -> float:
-    """Reduce-scatter inside each node, ring all-reduce between nodes of what each rank then has, all-gather inside.
+def two_way_ring_all_reduce(bytes: float, ranks: int, link: Link) -> float:
+    """2⌊p/2⌋α + (p−1)/p·nβ: a ring in both directions at once, half of the bytes in each.
 
-    ``inside`` is the number of ranks on each node, ``links`` the one inside and the one between nodes. With g ranks
-    on each of m nodes: 2(g−1)α₁ + 2(g−1)/g·nβ₁ + 2(m−1)α₂ + 2(m−1)/m·(n/g)β₂. Where nodes differ, the fullest sets
-    the time inside and the emptiest, whose ranks hold the largest shares, that between. Source: computed from the
-    ring's formula.
+    For a torus (Google's TPUs), where a rank has a wire of its own to either neighbour and ``link`` is one of them, one
+    way. Behind a switch the one way already fills what a rank can send. Source: computed; Austin et al., "How to Scale
+    Your Model", 2025, chapter "Sharded matrices", has it without (p−1)/p.
     """
-    within = ring_all_reduce(bytes, max(inside), links[0])
-    return within + ring_all_reduce(bytes / min(inside), len(inside), links[1])
+    return two_way_ring_reduce_scatter(bytes, ranks, link) + two_way_ring_all_gather(bytes, ranks, link)
+
+
+def two_way_ring_reduce_scatter(bytes: float, ranks: int, link: Link) -> float:
+    """⌊p/2⌋α + (p−1)/p·nβ/2, as :func:`two_way_ring_all_reduce`."""
+    return link.seconds((ranks - 1) / ranks * bytes / 2, messages=ranks // 2)
+
+
+def two_way_ring_all_gather(bytes: float, ranks: int, link: Link) -> float:
+    """⌊p/2⌋α + (p−1)/p·nβ/2, as :func:`two_way_ring_all_reduce`."""
+    return link.seconds((ranks - 1) / ranks * bytes / 2, messages=ranks // 2)
 
 
 def reduce_scatter(bytes: float, ranks: int, link: Link) -> float:
@@ -64,6 +71,16 @@ def reduce_scatter(bytes: float, ranks: int, link: Link) -> float:
 def all_gather(bytes: float, ranks: int, link: Link) -> float:
     """(p−1)α + (p−1)/p·nβ, as a ring."""
     return link.seconds((ranks - 1) / ranks * bytes, messages=ranks - 1)
+
+
+def halving_reduce_scatter(bytes: float, ranks: int, link: Link) -> float:
+    """⌈lg p⌉α + (p−1)/p·nβ: recursive halving, each time with a partner half as far."""
+    return link.seconds((ranks - 1) / ranks * bytes, messages=_doublings(ranks))
+
+
+def doubling_all_gather(bytes: float, ranks: int, link: Link) -> float:
+    """⌈lg p⌉α + (p−1)/p·nβ: recursive doubling, each time with a partner twice as far and twice the bytes."""
+    return link.seconds((ranks - 1) / ranks * bytes, messages=_doublings(ranks))
 
 
 def broadcast(bytes: float, ranks: int, link: Link) -> float:
@@ -105,49 +122,6 @@ def uneven_all_to_all(parts: Sequence[Sequence[float]], link: Link) -> float:
 def barrier(bytes: float, ranks: int, link: Link) -> float:
     """⌈lg p⌉α: dissemination (Hensgen, Finkel & Manber 1988; from memory)."""
     return _doublings(ranks) * link.latency_s
-
-
-FLAT: dict[str, Callable[[float, int, Link], float]] = {
-    "reduce_scatter": reduce_scatter,
-    "all_gather": all_gather,
-    "broadcast": broadcast,
-    "reduce": reduce,
-    "gather": gather,
-    "scatter": scatter,
-    "all_to_all": all_to_all,
-    "barrier": barrier,
-}
-ALL_REDUCE: dict[str, Callable[[float, int, Link], float]] = {
-    "ring": ring_all_reduce,
-    "tree": tree_all_reduce,
-    "recursive_doubling": recursive_doubling_all_reduce,
-    "hierarchical": ring_all_reduce,
-}
-
-
-def seconds(kind: str, bytes: float, members: Sequence[int], machine: Machine) -> float:
-    """Seconds of a collective of ``bytes`` bytes, or of one send, among ranks ``members`` of a machine.
-
-    On one node its inner link counts. On several, all steps are charged at the link between nodes, for every step
-    waits for the slowest; only a hierarchical all-reduce uses each link where it is. Raises ValueError for a kind that
-    is not known.
-    """
-    if kind in ("send", "recv"):
-        return machine.link(members).seconds(bytes)
-    if kind == "all_reduce" and is_hierarchical(kind, members, machine):
-        inside = Counter(machine.node(rank) for rank in members).values()
-        return hierarchical_all_reduce(bytes, list(inside), (machine.inside, machine.between))
-    formula = ALL_REDUCE[machine.all_reduce] if kind == "all_reduce" else FLAT.get(kind)
-    if formula is None:
-        raise ValueError(f"no cost is known for {kind!r}; known are all_reduce, send, recv, {', '.join(FLAT)}")
-    return formula(bytes, len(members), machine.link(members))
-
-
-def is_hierarchical(kind: str, members: Sequence[int], machine: Machine) -> bool:
-    """Whether a collective works inside the nodes and between them, each at its own link."""
-    if kind != "all_reduce" or machine.all_reduce != "hierarchical":
-        return False
-    return 1 < len({machine.node(rank) for rank in members}) < len(members)
 
 
 def _doublings(ranks: int) -> int:

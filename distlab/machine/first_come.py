@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from distlab.events import ANY_SOURCE, Done, Message
+from distlab.events import ANY_SOURCE, Done, Event, Message
 from distlab.machine.links import Links
 from distlab.machine.operation import Entry, Operation
-from distlab.recording import Recording
 
 
 class FirstCome:
@@ -17,28 +17,28 @@ class FirstCome:
     group and tag: ``keys``.
     """
 
-    def __init__(self, recording: Recording, links: Links):
+    def __init__(self, histories: Sequence[Sequence[Event]], links: Links):
         self._links = links
         self._sources = {
             (rank, event.id): event.source
-            for rank, history in enumerate(recording.ranks)
+            for rank, history in enumerate(histories)
             for event in history
             if type(event) is Done and event.source is not None
         }
         self.keys = {
             (rank, event.group, event.tag)
-            for rank, history in enumerate(recording.ranks)
+            for rank, history in enumerate(histories)
             for event in history
-            if type(event) is Message and event.kind == "recv" and self.source(rank, event) is None
+            if type(event) is Message and event.kind == "recv" and self.source(rank, event) == ANY_SOURCE
         }
         self._sends: defaultdict[tuple, list[Operation]] = defaultdict(list)
         self._receives: defaultdict[tuple, list[Operation]] = defaultdict(list)
 
-    def source(self, rank: int, receive: Message) -> int | None:
-        """Who sends to a receive, None if that was neither said nor recorded."""
-        if receive.peer is None or receive.peer == ANY_SOURCE:
-            return self._sources.get((rank, receive.id))
-        return receive.peer
+    def source(self, rank: int, receive: Message) -> int:
+        """Who sends to a receive, ANY_SOURCE if that was neither said nor recorded."""
+        if receive.partner == ANY_SOURCE:
+            return self._sources.get((rank, receive.id), ANY_SOURCE)
+        return receive.partner
 
     def meet(self, entry: Entry) -> Operation:
         """The operation that a message, issued now, is part of."""
@@ -47,15 +47,16 @@ class FirstCome:
     def _send(self, entry: Entry) -> Operation:
         """Finds a send the first of the receives that can take it, or leaves it waiting."""
         rank, message, _, _ = entry
-        key = message.peer, message.group, message.tag
+        target = message.partner
+        key = target, message.group, message.tag
         for operation in self._receives[key]:
-            if operation.ranks[0] in (rank, None):
+            if operation.ranks[0] in (rank, ANY_SOURCE):
                 self._receives[key].remove(operation)
-                operation.ranks = rank, message.peer
+                operation.ranks = rank, target
                 operation.entries.insert(0, entry)
                 self._links.price_pair(operation)
                 return operation
-        operation = Operation("send", [entry], (rank, message.peer), 2)
+        operation = Operation("send", [entry], (rank, target), 2)
         self._sends[key].append(operation)
         return operation
 
@@ -64,7 +65,7 @@ class FirstCome:
         rank, message, _, _ = entry
         key, source = (rank, message.group, message.tag), self.source(rank, message)
         for operation in self._sends[key]:
-            if source in (operation.ranks[0], None):
+            if source in (operation.ranks[0], ANY_SOURCE):
                 self._sends[key].remove(operation)
                 operation.entries.append(entry)
                 self._links.price_pair(operation)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from distlab.machine.units import quantity
 
-ALL_REDUCES = ("ring", "tree", "recursive_doubling", "hierarchical")
+# How collectives may work; distlab.machine.collectives has what each of them costs.
+ALGORITHMS = ("ring", "two_way_ring", "tree", "recursive_doubling", "halving_doubling", "hierarchical", "auto")
 
 
 def _positive(thing, field: str) -> None:
@@ -52,9 +53,14 @@ class Machine:
     """A cluster of equal nodes, each of ``ranks_per_node`` ranks with one device and one port a rank.
 
     ``peak_flops`` is what the data sheet says, ``achieved_flops`` what training reaches; work is charged at the
-    second. ``memory_bytes_per_s`` is for operators that only move data, ``operator_overhead_s`` for starting any.
-    Ranks 0 to ``ranks_per_node`` − 1 share node 0, and so on: ``inside`` joins ranks of a node, ``between`` those of
-    different nodes. ``all_reduce`` is the algorithm, one of ALL_REDUCES. ``source`` says where the numbers are from.
+    second. ``memory_bytes_per_s`` is for reading and writing what an operator works on, ``operator_overhead_s`` for
+    starting it. Ranks 0 to ``ranks_per_node`` − 1 share node 0, and so on: ``inside`` joins ranks of a node,
+    ``between`` those of different nodes; both are what the data sheet says, and ``reached_inside``,
+    ``reached_between`` what collectives were measured to reach of it, where somebody has.
+
+    ``collectives`` is the algorithm, one of ALGORITHMS; "auto" takes the cheapest for each size. A hierarchical one
+    works inside nodes and between them, one after the other, or with ``overlaps_levels`` both at the same time, in
+    chunks. ``source`` says where the numbers are from.
 
     Raises ValueError naming the field that is wrong.
     """
@@ -67,8 +73,11 @@ class Machine:
     ranks_per_node: int
     inside: Link
     between: Link
-    all_reduce: str = "ring"
+    collectives: str = "ring"
     source: str = ""
+    overlaps_levels: bool = False
+    reached_inside: Link | None = None
+    reached_between: Link | None = None
 
     def __post_init__(self):
         for field in ("peak_flops", "achieved_flops", "memory_bytes_per_s"):
@@ -78,8 +87,8 @@ class Machine:
             raise ValueError(f"achieved_flops ({self.achieved_flops:g}) is above peak_flops ({self.peak_flops:g})")
         if isinstance(self.ranks_per_node, bool) or not isinstance(self.ranks_per_node, int) or self.ranks_per_node < 1:
             raise ValueError(f"ranks_per_node must be a whole number of at least 1, not {self.ranks_per_node!r}")
-        if self.all_reduce not in ALL_REDUCES:
-            raise ValueError(f"all_reduce must be one of {', '.join(ALL_REDUCES)}, not {self.all_reduce!r}")
+        if self.collectives not in ALGORITHMS:
+            raise ValueError(f"collectives must be one of {', '.join(ALGORITHMS)}, not {self.collectives!r}")
 
     def node(self, rank: int) -> int:
         """The node that a rank is on."""
@@ -97,6 +106,16 @@ class Machine:
         """The same machine, charging FLOPs alone for work: no memory traffic, no overhead. Links stay."""
         return replace(self, memory_bytes_per_s=math.inf, operator_overhead_s=0.0)
 
+    def reached(self) -> Machine:
+        """The same machine with links as fast as collectives were measured to be on them, which is below line rate.
+
+        Raises ValueError if nobody is known to have measured it.
+        """
+        if self.reached_inside is None and self.reached_between is None:
+            raise ValueError(f"nobody is known to have measured the links of {self.name}; give replace() your own")
+        inside, between = self.reached_inside or self.inside, self.reached_between or self.between
+        return replace(self, name=f"{self.name} as measured", inside=inside, between=between)
+
     def describe(self, ranks: int | None = None) -> str:
         """The machine in a line, for titles; for ``ranks`` ranks, links between nodes only if they need them."""
         achieved, peak = quantity(self.achieved_flops, "FLOP/s"), quantity(self.peak_flops, "FLOP/s")
@@ -109,7 +128,14 @@ class Machine:
             words.append(str(self.between))
         else:
             words.append(f"{self.inside} inside a node of {self.ranks_per_node}, {self.between} between nodes")
-        return f"{self.name} ({', '.join(words)}, {self.all_reduce.replace('_', ' ')} all-reduce)"
+        words.append(self._describe_collectives(spans_nodes=ranks is None or ranks > self.ranks_per_node))
+        return f"{self.name} ({', '.join(words)})"
+
+    def _describe_collectives(self, spans_nodes: bool) -> str:
+        words = "the cheapest" if self.collectives == "auto" else self.collectives.replace("_", " ")
+        has_levels = self.collectives in ("hierarchical", "auto") and self.ranks_per_node > 1 and spans_nodes
+        levels = f", levels {'overlapped' if self.overlaps_levels else 'added'}" if has_levels else ""
+        return f"{words} collectives{levels}"
 
 
 def _or_free(value: float, unit: str, free: float) -> str:

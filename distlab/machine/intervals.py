@@ -33,8 +33,3 @@ def overlap(one: Sequence[Interval], other: Sequence[Interval]) -> float:
         else:
             j += 1
     return seconds
-
-
-def clip(intervals: Iterable[Interval], begin: float, end: float) -> list[Interval]:
-    """What of them is between two moments."""
-    return [(max(start, begin), min(stop, end)) for start, stop in intervals if stop > begin and start < end]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from distlab.machine import costs
+from distlab.machine import collectives
 from distlab.machine.hardware import Machine
 from distlab.machine.operation import Operation
 
@@ -22,6 +23,7 @@ class Links:
         self._sending = [[idle] * num_ranks for _ in (INSIDE, BETWEEN)]
         self._receiving = [[idle] * num_ranks for _ in (INSIDE, BETWEEN)]
         self._prices: dict[tuple[str, int, float], tuple[tuple[int, ...], float]] = {}
+        self._chosen: defaultdict[str, set[str]] = defaultdict(set)
 
     def price_pair(self, pair: Operation) -> None:
         """Sets the class of link, the seconds and the turn of a send with its receive, by the bytes that are sent."""
@@ -44,16 +46,24 @@ class Links:
         first = collective.entries[0][1]
         key = collective.kind, first.group, collective.bytes
         if key not in self._prices:
-            seconds = costs.seconds(collective.kind, collective.bytes, collective.ranks, self._machine)
-            self._prices[key] = self._classes(collective.kind, collective.ranks), seconds
+            given = collective.kind, collective.bytes, collective.ranks, self._machine
+            self._prices[key] = self._classes(*given), collectives.seconds(*given)
+            self._chosen[collective.kind].add(collectives.algorithm_of(*given))
         collective.classes, collective.seconds = self._prices[key]
         if first.parts and (parts := _parts(collective)):
-            collective.seconds = costs.uneven_all_to_all(parts, self._machine.link(collective.ranks))
+            collective.seconds = collectives.all_to_all(parts, collective.ranks, self._machine)
         places = sorted(place for _, _, _, place in collective.entries)
         collective.turn = places[0], places[-1], collective.kind, collective.seconds, places
 
-    def _classes(self, kind: str, members: Sequence[int]) -> tuple[int, ...]:
-        if costs.is_hierarchical(kind, members, self._machine):
+    def chosen(self) -> tuple[str, ...]:
+        """Where the machine takes the cheapest algorithm for each collective, which it took, as a note."""
+        if self._machine.collectives != "auto" or not self._chosen:
+            return ()
+        words = (f"{kind} by {' and '.join(sorted(names))}" for kind, names in sorted(self._chosen.items()))
+        return (f"the cheapest collectives: {', '.join(words)}".replace("_", " "),)
+
+    def _classes(self, kind: str, bytes: float, members: Sequence[int], machine: Machine) -> tuple[int, ...]:
+        if collectives.uses_both_links(kind, bytes, members, machine):
             return INSIDE + BETWEEN
         return BETWEEN if len({self._nodes[rank] for rank in members}) > 1 else INSIDE
 

@@ -10,18 +10,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
-from distlab.machine.hardware import ALL_REDUCES, FREE_LINK, Link, Machine
+from distlab.machine.hardware import ALGORITHMS, FREE_LINK, Link, Machine
 
-__all__ = ["ALL_REDUCES", "FREE_LINK", "Link", "Machine", "PROFILES", "measure"]
+__all__ = ["ALGORITHMS", "FREE_LINK", "Link", "Machine", "PROFILES", "measure"]
 
 _A100 = (
     "peak 312 TFLOP/s (dense 16 bit) and memory 2,039 GB/s: A100-SXM data sheet, read; achieved 140 TFLOP/s: "
-    "Narayanan et al. 2021, Table 1 (135 to 163), quoted; 5 µs to launch an operator: from memory"
+    "Narayanan et al. 2021, Table 1 (135 to 163), quoted; 5 µs to launch an operator, latencies: from memory"
 )
 _H100 = (
-    "peak 989 TFLOP/s (dense 16 bit): quoted; memory 3,350 GB/s: from memory; achieved 400 TFLOP/s: Llama 3 paper, "
-    "Table 4 (380 to 430), read; 5 µs to launch an operator: from memory"
+    "peak 989 TFLOP/s (dense 16 bit) and memory 3,350 GB/s: Austin et al., How to Scale Your Model, quoted; achieved "
+    "400 TFLOP/s: Llama 3 paper, Table 4 (380 to 430), read; 5 µs to launch an operator, latencies: from memory"
 )
+
+
+def _reached_ring(ranks: int, large: tuple[float, float], small: tuple[float, float], name: str) -> Link:
+    """The link by which a ring's all-reduce takes as long as was measured for two sizes, large and small.
+
+    Each is a size n in bytes and its bus bandwidth, 2(p−1)/p · n / seconds. So the latency is what a step of NCCL's
+    ring costs between those sizes; far below them NCCL takes other algorithms, and is faster than this.
+    """
+    share = 2 * (ranks - 1) / ranks
+    (most, seconds), (least, fewer) = ((share * size, share * size / busy) for size, busy in (large, small))
+    rate = (most - least) / (seconds - fewer)
+    return Link((fewer - least / rate) / (2 * (ranks - 1)), rate, name)
+
 
 a100_node = Machine(
     name="A100 node",
@@ -32,7 +45,10 @@ a100_node = Machine(
     ranks_per_node=8,
     inside=Link(3e-6, 300e9, "NVLink"),
     between=Link(5e-6, 25e9, "InfiniBand HDR"),
-    source=f"{_A100}; NVLink 300 GB/s and HDR 25 GB/s each way, latencies: from memory",
+    reached_inside=Link(3e-6, 232e9, "NVLink"),
+    reached_between=Link(5e-6, 24e9, "InfiniBand HDR"),
+    source=f"{_A100}; NVLink 300 GB/s each way: Austin et al., quoted; HDR 200 Gbit/s, 25 GB/s, by definition; "
+    "reached: 232 GB/s of bus bandwidth in a node, 24 by one card: github.com/NVIDIA/nccl/issues/1048, read",
 )
 h100_node = Machine(
     name="H100 node",
@@ -43,16 +59,22 @@ h100_node = Machine(
     ranks_per_node=8,
     inside=Link(3e-6, 450e9, "NVLink"),
     between=Link(5e-6, 50e9, "InfiniBand NDR"),
-    source=f"{_H100}; NVLink 450 GB/s and NDR 50 GB/s each way, latencies: from memory",
+    reached_inside=_reached_ring(8, (10e9, 370e9), (58.7e6, 150e9), "NVLink"),
+    reached_between=Link(5e-6, 47e9, "InfiniBand NDR"),
+    source=f"{_H100}; NVLink 450 and NDR 50 GB/s each way: Austin et al., quoted; reached: an all-reduce on 8 GPUs has "
+    "370 GB/s of bus bandwidth at 10 GB and 150 at 58.7 MB (Austin et al., quoted; NCCL's maintainer says 370 too, "
+    "github.com/NVIDIA/nccl-tests/issues/212, read), a card 46 to 48 (the same, issues/290, read)",
 )
 pcie_node = replace(
     a100_node,
     name="A100 node on PCIe",
     inside=Link(8e-6, 25e9, "PCIe 4.0 x16"),
-    source=f"the same GPUs: {_A100}; PCIe 4.0 x16 carries 32 GB/s each way, about 25 of it reached, 8 µs: from memory",
+    source=f"the same GPUs: {_A100}; PCIe 4.0 x16 carries 32 GB/s each way, by definition, about 25 of it "
+    "reached, 8 µs: from memory",
+    reached_inside=None,
 )
-a100_cluster = replace(a100_node, name="A100 cluster", all_reduce="hierarchical")
-h100_cluster = replace(h100_node, name="H100 cluster", all_reduce="hierarchical")
+a100_cluster = replace(a100_node, name="A100 cluster", collectives="hierarchical")
+h100_cluster = replace(h100_node, name="H100 cluster", collectives="hierarchical")
 
 # One GPU a node: a port that several ranks of a node share is not modelled.
 ethernet_100g = replace(
@@ -61,6 +83,8 @@ ethernet_100g = replace(
     ranks_per_node=1,
     inside=Link(10e-6, 12.5e9, "100 Gbit/s Ethernet"),
     between=Link(10e-6, 12.5e9, "100 Gbit/s Ethernet"),
+    reached_inside=None,
+    reached_between=None,
     source=f"{_A100}; 100 Gbit/s is 12.5 GB/s each way, by definition; 10 µs (RDMA): from memory",
 )
 ethernet_10g = replace(

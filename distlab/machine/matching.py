@@ -51,7 +51,10 @@ class Matching:
     def send(self, entry: Entry) -> Operation:
         """Finds a send its receive, or leaves it waiting."""
         rank, message, _, _ = entry
-        key = rank, message.peer, message.group, message.tag
+        target = message.peer
+        if target is None:
+            raise ReplayError(f"rank {rank} sends message {message.id} to nobody: its peer is None")
+        key = rank, target, message.group, message.tag
         if receives := self._receives.get(key):
             operation = receives.popleft()
             operation.entries.insert(0, entry)
@@ -64,9 +67,10 @@ class Matching:
     def receive(self, entry: Entry) -> Operation:
         """Finds a receive its send, or leaves it waiting; raises AnySource if it does not say whose."""
         rank, message, _, _ = entry
-        key = message.peer, rank, message.group, message.tag
-        if message.peer is None or message.peer == ANY_SOURCE:
+        source = message.peer
+        if source is None or source == ANY_SOURCE:
             raise AnySource
+        key = source, rank, message.group, message.tag
         if sends := self._sends.get(key):
             operation = sends.popleft()
             operation.entries.append(entry)

@@ -32,11 +32,11 @@ class Operation:
     ``kind`` is "send" for a send with its receive, or the collective's. ``entries`` are its parts, in order of ranks;
     of a send and its receive, the send first. ``bytes`` are the sender's, or the most that a member gave. It takes the
     clocks of ``ranks`` (source and target, or all members) for the ``classes`` of link that it uses, for ``seconds``.
-    ``missing`` counts who has yet to issue it.
+    A receive of any source has ANY_SOURCE for the source until it is known. ``missing`` counts who has yet to issue it.
 
     ``turn`` decides which of two that were matched at the same moment comes first: their places in histories, the
     sender's and then the receiver's, of a collective the first member's and then the last one's. How ranks are numbered
-    does not. ``start`` and ``end`` are modelled seconds. Until it has its place on the links, ``end`` is None and
+    does not. ``start`` and ``end`` are modelled seconds. Until it has its place on the links, ``end`` is −1 and
     ``start`` is when ``last`` has issued it; then it starts there, or later, when the operation ``after`` leaves a link
     that it needs.
     """
@@ -56,14 +56,18 @@ class Operation:
         "turn",
     )
 
+    classes: tuple[int, ...]
+    seconds: float
+    turn: tuple
+
     def __init__(self, kind: str, entries: list[Entry], ranks: tuple[int, ...], missing: int):
         self.kind = kind
         self.entries = entries
         self.bytes = 0
         self.ranks = ranks
         self.missing = missing
-        self.start, self.last = -1.0, -1
-        self.end = self.after = None
+        self.start, self.end, self.last = -1.0, -1.0, -1
+        self.after: Operation | None = None
 
     @property
     def is_p2p(self) -> bool:

@@ -16,32 +16,32 @@ def critical_path(lanes: Sequence[Lane], end: float) -> list[tuple[int, Row]]:
     that for the last rank to issue it. Of ranks that end together, the lowest is followed.
     """
     ends = [lane[1::4] for lane in lanes]
-    rank = next((rank for rank, ends_of_rank in enumerate(ends) if _find(ends_of_rank, end) is not None), None)
+    rank = next((rank for rank, ends_of_rank in enumerate(ends) if _has(ends_of_rank, end)), None)
     path: list[tuple[int, Row]] = []
     time = end
     while rank is not None and time > 0:
-        number = _find(ends[rank], time)
+        number = bisect_left(ends[rank], time)
         start, _, label, operation = lanes[rank][4 * number : 4 * number + 4]
         if operation is None:
             path.append((rank, (start, time, label, None)))
             time = start
         else:
-            path += _travel(rank, label, operation)
-            first = path[-1][1][3]
+            links, first = _travel(rank, label, operation)
+            path += links
             rank, time = first.last, first.start
     return [(rank, row) for rank, row in reversed(path) if row[1] > row[0]]
 
 
-def _travel(rank: int, label: str, operation: Operation) -> list[tuple[int, Row]]:
-    """The operation that a rank waited for, and those before it on the links, backwards."""
-    path = [(rank, (operation.start, operation.end, label, operation))]
+def _travel(rank: int, label: str, operation: Operation) -> tuple[list[tuple[int, Row]], Operation]:
+    """The operation that a rank waited for, and those before it on the links, backwards; and the first of them."""
+    path: list[tuple[int, Row]] = [(rank, (operation.start, operation.end, label, operation))]
     while operation.after is not None:
         operation = operation.after
         sender, _, label, _ = operation.entries[0]
         path.append((sender, (operation.start, operation.end, label, operation)))
-    return path
+    return path, operation
 
 
-def _find(ends: Sequence[float], time: float) -> int | None:
+def _has(ends: Sequence[float], time: float) -> bool:
     number = bisect_left(ends, time)
-    return number if number < len(ends) and ends[number] == time else None
+    return number < len(ends) and ends[number] == time

@@ -6,6 +6,7 @@ rank to rank, and memory is slow to follow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from distlab.events import Compute, Fail, Message, Span, Wait
@@ -31,7 +32,7 @@ class Programs:
 
     steps: list[list]
     never_waited: list[dict[int, tuple[Operation | None, Message]]]
-    first_come: FirstCome | None
+    first_come: FirstCome
 
 
 def compile_programs(recording: Recording, machine: Machine, links: Links) -> Programs:
@@ -40,19 +41,22 @@ def compile_programs(recording: Recording, machine: Machine, links: Links) -> Pr
     Raises ReplayError where ranks issue different collectives, or wait for what they have not issued.
     """
     try:
-        return _Compiler(recording, machine, links, None).compile()
+        return _Compiler(recording, machine, links).compile()
     except AnySource:
-        return _Compiler(recording, machine, links, FirstCome(recording, links)).compile()
+        return _CompilerForAnySource(recording, machine, links).compile()
 
 
 class _Compiler:
-    """Reads one rank after the other; in ``first_come`` is what it must leave to the simulation."""
+    """Reads one rank after the other, and leaves nothing to the simulation."""
 
-    def __init__(self, recording: Recording, machine: Machine, links: Links, first_come: FirstCome | None):
-        self.recording, self.machine, self.first_come = recording, machine, first_come
+    def __init__(self, recording: Recording, machine: Machine, links: Links):
+        self.recording, self.machine = recording, machine
         self.matching = Matching(recording, links)
-        pairing = (self.matching.send, self.matching.receive) if first_come is None else (self.send, self.receive)
-        self.pairing = dict(zip(("send", "recv"), pairing))
+        self.first_come = FirstCome((), links)
+        self.pairing: dict[str, Callable[[Entry], Operation | None]] = {
+            "send": self.matching.send,
+            "recv": self.matching.receive,
+        }
 
     def compile(self) -> Programs:
         ranks = [self.rank(rank) for rank in range(self.recording.world_size)]
@@ -63,27 +67,32 @@ class _Compiler:
         flops_per_s, bytes_per_s = self.machine.achieved_flops, self.machine.memory_bytes_per_s
         overhead_s = self.machine.operator_overhead_s
         pairing, join = self.pairing, self.matching.join
-        steps, left, spans, label, num_issued = [], {}, [], "", 0
+        steps: list = []
+        left: dict[int, tuple[Operation | None, Message]] = {}
+        spans: list[tuple[str, float | None, int]] = []
+        label, num_issued = "", 0
         given_up = {event.id for event in self.recording.ranks[rank] if type(event) is Fail}
         for event in self.recording.ranks[rank]:
-            kind = type(event)
-            if kind is Message:
+            if type(event) is Message:
                 num_issued += 1
                 entry = (rank, event, label, num_issued)
                 operation = pairing.get(event.kind, join)(entry)
                 steps += (ISSUE, operation) if operation is not None else (MEET, entry)
                 left[event.id] = operation, event
-            elif kind is Wait:
+            elif type(event) is Wait:
                 if event.when == "stream" or event.id in given_up:
                     continue
                 operation, message = left.pop(event.id, None) or self.waited_before(rank, event)
                 if message is not None and event.when != "thread":
                     steps += (WAIT, operation) if operation is not None else (AWAIT, event.id)
-            elif kind is Compute:
+            elif type(event) is Compute:
                 seconds = event.flops / flops_per_s + event.bytes / bytes_per_s + event.operators * overhead_s
+                if event.products:  # the larger of FLOPs and bytes counts: the FLOPs, which are in, or more
+                    for flops, bytes, count in event.products:
+                        seconds += count * max(0.0, bytes / bytes_per_s - flops / flops_per_s)
                 if seconds > 0:
                     steps += (COMPUTE, seconds)
-            elif kind is Span:
+            elif type(event) is Span:
                 if event.name:
                     spans.append((event.name, event.flops, len(steps)))
                 elif spans:
@@ -109,6 +118,21 @@ class _Compiler:
         if not work:
             steps += (COMPUTE, seconds)
 
+    def waited_before(self, rank: int, wait: Wait) -> tuple[None, None]:
+        """What a wait gets that is not the first for its message: nothing to wait for."""
+        if wait.id not in {message.id for message in self.recording.messages(rank)}:
+            raise ReplayError(f"rank {rank} waits for message {wait.id}, which it has not issued.")
+        return None, None
+
+
+class _CompilerForAnySource(_Compiler):
+    """Leaves to the simulation, in ``first_come``, which sends the receives of any source take."""
+
+    def __init__(self, recording: Recording, machine: Machine, links: Links):
+        super().__init__(recording, machine, links)
+        self.first_come = FirstCome(recording.ranks, links)
+        self.pairing = {"send": self.send, "recv": self.receive}
+
     def send(self, entry: Entry) -> Operation | None:
         """The operation that a send is part of, None if only the simulation will know."""
         message = entry[1]
@@ -122,9 +146,3 @@ class _Compiler:
             return None
         source = self.first_come.source(rank, message)
         return self.matching.receive((rank, message._replace(peer=source), label, place))
-
-    def waited_before(self, rank: int, wait: Wait) -> tuple[None, None]:
-        """What a wait gets that is not the first for its message: nothing to wait for."""
-        if wait.id not in {message.id for message in self.recording.messages(rank)}:
-            raise ReplayError(f"rank {rank} waits for message {wait.id}, which it has not issued.")
-        return None, None

@@ -31,16 +31,16 @@ def stuck(recording: Recording, blocked: Sequence[Operation | None], to_come: Se
     return "\n".join(["This recording cannot finish:", *lines, *recording.notes])
 
 
-def never_waited(recording: Recording, left: Sequence[dict[int, tuple[Operation, Message]]]) -> list[str]:
+def never_waited(recording: Recording, left: Sequence[dict[int, tuple[Operation | None, Message]]]) -> list[str]:
     """One note for each rank that ``left`` operations unwaited for."""
     return [_left_over(recording, rank, list(of_rank.values())) for rank, of_rank in enumerate(left) if of_rank]
 
 
-def _left_over(recording: Recording, rank: int, left: list[tuple[Operation, Message]]) -> str:
+def _left_over(recording: Recording, rank: int, left: list[tuple[Operation | None, Message]]) -> str:
     message = left[0][1]
     first = f"{_name(message)}{_at(recording, message)}"
     what = first if len(left) == 1 else f"{len(left)} operations, the first of them {first}"
-    unmatched = sum(operation.end is None for operation, _ in left)
+    unmatched = sum(operation is None or operation.end < 0 for operation, _ in left)
     never = f" ({'it' if len(left) == 1 else unmatched} never found the other side)" if unmatched else ""
     return f"rank {rank} never waits for {what}{never}: its clock does not move for that."
 
@@ -48,7 +48,7 @@ def _left_over(recording: Recording, rank: int, left: list[tuple[Operation, Mess
 def _for_whom(recording: Recording, rank: int, operation: Operation, to_come: Sequence[set[Operation]]) -> str:
     message = operation.message(rank)
     what = f"in {_name(message)}{_at(recording, message)}"
-    later = [other for other in operation.ranks if other is not None and operation in to_come[other]]
+    later = [other for other in operation.ranks if other != ANY_SOURCE and operation in to_come[other]]
     if message.kind in P2P:
         other = "issues the receive" if message.kind == "send" else "sends it"
         return f"{what}: {_peer(message)} {'waits before it' if later else 'never'} {other}."
@@ -72,7 +72,7 @@ def _name(message: Message) -> str:
 
 
 def _peer(message: Message) -> str:
-    return "any rank" if message.peer in (None, ANY_SOURCE) else f"rank {message.peer}"
+    return "any rank" if message.partner == ANY_SOURCE else f"rank {message.peer}"
 
 
 def _at(recording: Recording, message: Message) -> str:

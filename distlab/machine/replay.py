@@ -1,6 +1,8 @@
 """replay(): a recording on a machine, as a simulation by discrete events; exact, and the same everywhere.
 
-1. Work takes FLOPs / achieved rate + bytes / memory bandwidth + operators × overhead.
+1. A product takes the larger of its FLOPs / achieved rate and its bytes (operands and result) / memory bandwidth, any
+   other operator its bytes / memory bandwidth; work is the sum of its operators, + operators × overhead. Where a
+   recording has no bytes of its products, they take their FLOPs alone.
 2. A rank has a compute clock and, for each class of link (inside a node, between nodes), a send clock and a receive
    clock. A send takes the sender's send clock and the receiver's receive clock, a collective both of every member. A
    send starts no sooner than its receive is issued.
@@ -27,6 +29,7 @@ from distlab.machine.links import Links
 from distlab.machine.operation import Entry, Operation
 from distlab.machine.program import COMPUTE, ISSUE, WAIT, compile_programs
 from distlab.machine.reasons import ReplayError, never_waited, stuck
+from distlab.machine.replayed import Replayed
 from distlab.machine.timeline import SpanTime, Timeline
 from distlab.recording import Recording
 
@@ -45,14 +48,21 @@ def replay(recording: Recording, machine: Machine, dtype: str | None = None) -> 
     with _collecting_no_garbage():
         simulation = _Simulation(recording, machine)
         simulation.run()
+    replayed = Replayed(simulation.lanes, simulation.operations)
     return Timeline(
-        machine,
-        simulation.lanes,
-        simulation.operations,
+        f"modelled on {machine.describe(recording.world_size)}",
+        replayed.segments,
+        replayed.arrows,
         simulation.spans,
+        begin=0.0,
         end=max(simulation.ends, default=0.0),
-        notes=(*recording.notes, *never_waited(recording, simulation.programs.never_waited)),
+        notes=(
+            *recording.notes,
+            *simulation.links.chosen(),
+            *never_waited(recording, simulation.programs.never_waited),
+        ),
         as_if=recording.as_if,
+        path_to=replayed.critical_path,
     )
 
 
@@ -82,8 +92,8 @@ class _Simulation:
 
     def run(self) -> None:
         """Lets ranks run ahead and settles what they issue, until all have ended; raises ReplayError if some cannot."""
-        for rank in self.ranks:
-            next(rank, None)
+        for program in self.ranks:
+            next(program, None)
         while self.times:
             now = self.times[0]
             if now in self.meetings:
@@ -103,7 +113,8 @@ class _Simulation:
         Nearly all time goes here.
         """
         matched, lane, steps = self.matched, self.lanes[rank], self.steps[rank]
-        clock, met_at, label, spans, met = 0.0, -1.0, "", [("", 0.0)], {}
+        clock, met_at, label, spans = 0.0, -1.0, "", [("", 0.0)]
+        met: dict[int, Operation] = {}
         for what, operand in zip(steps, steps):
             if what >= ISSUE:
                 if what == ISSUE:
@@ -126,7 +137,7 @@ class _Simulation:
             if what >= WAIT:
                 operation = operand if what == WAIT else met.pop(operand)
                 end = operation.end
-                if end is None:
+                if end < 0.0:
                     self.blocked[rank] = operation
                     yield
                     end = operation.end

@@ -1,19 +1,17 @@
-"""Timeline: what each rank does when, on a machine."""
+"""Timeline: what each rank did when, by the clock of a machine or of this computer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from distlab.events import Message
 from distlab.machine import intervals
-from distlab.machine.hardware import Machine
-from distlab.machine.operation import Lane, Operation, Row, rows
-from distlab.machine.path import critical_path
 from distlab.machine.units import quantity
 
+KINDS = ("compute", "wait", "communication")
 _MOST_LINES = 64
 
 
@@ -54,23 +52,34 @@ class SpanTime(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline:
-    """What :func:`distlab.machine.replay.replay` returns, in seconds, exact; lists are by rank.
+    """What happened when, in seconds of ``clock``, exact; lists are by rank.
 
     At any moment a rank is busy (it computes), or else its communication is exposed (something of its own is on a
     link), or else it is idle. Communication while it is busy is hidden. Everything is cut at ``begin`` and ``end``:
     what is never waited for may still be on its way at the end. ``notes`` are things to know before reading it,
-    ``as_if`` says what was scaled. ``lanes`` and ``operations`` are what replay wrote; read ``segments`` and
-    ``arrows``.
+    ``as_if`` says what was scaled, ``part`` names the spans that were cut out. ``is_counted`` is False where ranks
+    worked and nobody counted it, so that nothing is known of how busy they are.
+
+    ``segments_of`` a rank and a kind, ``arrows_of`` and ``path_to`` an end give the whole, as it is asked for: with a
+    million events it takes longer than the replay. Read ``segments``, ``arrows`` and ``critical_path``.
     """
 
-    machine: Machine
-    lanes: Sequence[Lane]
-    operations: Sequence[Operation]
+    clock: str
+    segments_of: Callable[[int, str], Iterable[Segment]]
+    arrows_of: Callable[[], Iterable[Arrow]]
     spans: Sequence[Sequence[SpanTime]]
-    begin: float = 0.0
-    end: float = 0.0
+    begin: float
+    end: float
     notes: tuple[str, ...] = ()
     as_if: str = ""
+    path_to: Callable[[float], Iterable[Segment]] = lambda end: ()
+    part: str = ""
+    is_counted: bool = True
+
+    @property
+    def title(self) -> str:
+        """Clock, scale and part in words."""
+        return ", ".join(filter(None, [self.clock, self.as_if, f'during "{self.part}"' if self.part else ""]))
 
     @property
     def wall(self) -> float:
@@ -80,29 +89,36 @@ class Timeline:
     @cached_property
     def segments(self) -> list[list[Segment]]:
         """By rank, in order of their starts: what it computes, waits for, and has on its links."""
-        return [sorted(self._segments(rank), key=_order) for rank in range(len(self.lanes))]
+        return [sorted([s for kind in KINDS for s in self.of(rank, kind)], key=_order) for rank in self._ranks]
 
     @cached_property
     def arrows(self) -> list[Arrow]:
-        """Sends with their receives, in the order in which they took their links."""
-        pairs = (operation for operation in self.operations if operation.is_p2p)
-        return [_arrow(pair) for pair in pairs if pair.end >= self.begin and pair.start <= self.end]
+        """Sends with their receives; on a machine in the order in which they took their links."""
+        return [arrow for arrow in self.arrows_of() if arrow.end >= self.begin and arrow.start <= self.end]
+
+    def of(self, rank: int, kind: str) -> list[Segment]:
+        """What a rank does of one of KINDS, in order of starts."""
+        return sorted(self._cut(self.segments_of(rank, kind)), key=_order)
+
+    def times(self, rank: int, kind: str) -> list[intervals.Interval]:
+        """When a rank does something of one of KINDS: in order and without overlaps."""
+        return intervals.union((s.start, s.end) for s in self._cut(self.segments_of(rank, kind)))
 
     @cached_property
     def busy(self) -> list[float]:
         """Seconds in which each rank computes."""
-        return [intervals.length(self._computing(rank)) for rank in range(len(self.lanes))]
+        return [intervals.length(self.times(rank, "compute")) for rank in self._ranks]
 
     @cached_property
     def communication(self) -> list[float]:
         """Seconds in which something of each rank's is on a link; what travels at once counts once."""
-        return [intervals.length(self._communicating(rank)) for rank in range(len(self.lanes))]
+        return [intervals.length(self.times(rank, "communication")) for rank in self._ranks]
 
     @cached_property
     def hidden(self) -> list[float]:
         """Seconds of communication in which the rank computes."""
-        ranks = range(len(self.lanes))
-        return [intervals.overlap(self._communicating(rank), self._computing(rank)) for rank in ranks]
+        both = ((self.times(rank, "communication"), self.times(rank, "compute")) for rank in self._ranks)
+        return [intervals.overlap(*times) for times in both]
 
     @property
     def exposed(self) -> list[float]:
@@ -112,7 +128,8 @@ class Timeline:
     @property
     def idle(self) -> list[float]:
         """Seconds in which the rank neither computes nor has anything on a link."""
-        return [max(0.0, self.wall - busy - exposed) for busy, exposed in zip(self.busy, self.exposed)]
+        idle = [self.wall - busy - exposed for busy, exposed in zip(self.busy, self.exposed)]
+        return [seconds if seconds > 1e-9 * self.wall else 0.0 for seconds in idle]
 
     @property
     def bubbles(self) -> list[float]:
@@ -122,13 +139,15 @@ class Timeline:
     @property
     def bubble(self) -> float:
         """The mean of the ranks' bubbles."""
-        return sum(self.bubbles) / len(self.lanes) if self.lanes else 0.0
+        return sum(self.bubbles) / len(self.spans) if self.spans else 0.0
 
     @cached_property
     def critical_path(self) -> list[Segment]:
-        """The chain of work and communication that sets the end: each segment begins where the one before ends."""
-        path = critical_path(self.lanes, self.end)
-        return [segment for rank, row in path for segment in self._cut(rank, [row], "communication")]
+        """The chain of work and communication that sets the end: each segment begins where the one before ends.
+
+        Empty by this computer's clock, which does not tell.
+        """
+        return self._cut(self.path_to(self.end))
 
     def during(self, name: str) -> Timeline:
         """The part from the first begin to the last end of the spans called ``name``, on any rank.
@@ -139,58 +158,36 @@ class Timeline:
         if not named:
             known = sorted({span.name for spans in self.spans for span in spans})
             raise ValueError(f"no span is called {name!r}; there are {', '.join(known) or 'none'}")
-        return replace(self, begin=min(span.start for span in named), end=max(span.end for span in named))
+        begin, end = min(span.start for span in named), max(span.end for span in named)
+        return replace(self, begin=begin, end=end, part=name)
 
-    def __repr__(self) -> str:
-        ranks = len(self.lanes)
-        title = ", ".join(filter(None, [f"modelled on {self.machine.describe(ranks)}", self.as_if]))
-        lines = [title, f"{quantity(self.wall, 's')} in all, bubble {self.bubble:.4f}"]
-        lines += [self._words(rank) for rank in range(min(ranks, _MOST_LINES))]
-        if ranks > _MOST_LINES:
-            lines.append(f"… and {ranks - _MOST_LINES} ranks more")
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
-
-    def _words(self, rank: int) -> str:
+    def words(self, rank: int) -> str:
+        """How a rank spends its time."""
         numbers = (self.busy, self.exposed, self.hidden, self.idle)
         busy, exposed, hidden, idle = (quantity(of_rank[rank], "s") for of_rank in numbers)
         return f"rank {rank}: busy {busy}, communication {exposed} exposed and {hidden} hidden, idle {idle}"
 
-    @cached_property
-    def _links(self) -> list[list[Row]]:
-        """By rank, what it has on its links."""
-        links: list[list[Row]] = [[] for _ in self.lanes]
-        for operation in self.operations:
-            for rank, _, label, _ in operation.entries:
-                links[rank].append((operation.start, operation.end, label, operation))
-        return links
+    def __repr__(self) -> str:
+        title = ", ".join(filter(None, [self.clock, self.as_if]))
+        lines = [title, f"{quantity(self.wall, 's')} in all, bubble {self.bubble:.4f}"]
+        lines += [self.words(rank) for rank in self._ranks[:_MOST_LINES]]
+        if len(self._ranks) > _MOST_LINES:
+            lines.append(f"… and {len(self._ranks) - _MOST_LINES} ranks more")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
-    def _segments(self, rank: int) -> list[Segment]:
-        return self._cut(rank, rows(self.lanes[rank]), "wait") + self._cut(rank, self._links[rank], "communication")
+    @property
+    def _ranks(self) -> range:
+        return range(len(self.spans))
 
-    def _cut(self, rank: int, of_rank: Iterable[Row], kind: str) -> list[Segment]:
-        """The parts of rows between begin and end, if they last any time; those with an operation are of ``kind``."""
-        segments = []
-        for start, end, label, operation in of_rank:
-            start, end = max(start, self.begin), min(end, self.end)
-            if end > start and operation is None:
-                segments.append(Segment(rank, start, end, "compute", label, None))
-            elif end > start:
-                segments.append(Segment(rank, start, end, kind, label, operation.message(rank)))
-        return segments
-
-    def _computing(self, rank: int) -> list[intervals.Interval]:
-        times = [(start, end) for start, end, _, operation in rows(self.lanes[rank]) if operation is None]
-        return intervals.clip(times, self.begin, self.end)
-
-    def _communicating(self, rank: int) -> list[intervals.Interval]:
-        times = [(start, end) for start, end, _, _ in self._links[rank]]
-        return intervals.clip(intervals.union(times), self.begin, self.end)
+    def _cut(self, segments: Iterable[Segment]) -> list[Segment]:
+        """What of them is between begin and end, if it lasts any time."""
+        begin, end = self.begin, self.end
+        cut = (
+            s if begin <= s.start and s.end <= end else s._replace(start=max(s.start, begin), end=min(s.end, end))
+            for s in segments
+        )
+        return [segment for segment in cut if segment.end > segment.start]
 
 
 def _order(segment: Segment) -> tuple[float, float, str, int]:
     return segment.start, segment.end, segment.kind, segment.message.id if segment.message else 0
-
-
-def _arrow(pair: Operation) -> Arrow:
-    (source, message, *_), (target, *_) = pair.entries
-    return Arrow(source, target, pair.start, pair.end, message)

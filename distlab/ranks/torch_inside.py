@@ -58,7 +58,7 @@ def put_in_place_of(real: dist.ProcessGroup, other: dist.ProcessGroup) -> None:
     c10d._register_process_group(other.group_name, other)
 
 
-def backends(group: dist.ProcessGroup) -> dict[torch.device, object]:
+def backends(group: dist.ProcessGroup) -> dict[torch.device, torch._C._distributed_c10d.Backend]:
     """A group's backends, by the device that each serves."""
     return {device: group._get_backend(device) for device in group._device_types}
 
@@ -89,9 +89,10 @@ def source_of(work: dist.Work) -> int:
 
 def wrap_ddps_work(wrap: Callable[[Callable], Callable]) -> None:
     """Puts a function around the one by which DDP.join gives DDP's reducer, in C++, a Work to wait for."""
-    give = _optional("torch.distributed", "Reducer._set_forward_pass_work_handle", "DDP.join may fail when recorded")
+    name = "_set_forward_pass_work_handle"
+    give = _optional("torch.distributed", f"Reducer.{name}", "DDP.join may fail when recorded")
     if give is not None:
-        dist.Reducer._set_forward_pass_work_handle = wrap(give)
+        setattr(dist.Reducer, name, wrap(give))
 
 
 # Autograd: whether a backward pass runs, and what it does last.
@@ -102,7 +103,7 @@ def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def at_end_of_backward(callback: Callable[[], object]) -> None:
+def at_end_of_backward(callback: Callable[[], None]) -> None:
     """Calls something when all gradients of this backward pass are there, and before DDP's own last step."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)
 
@@ -166,8 +167,10 @@ def leave_uncompiled(function: Callable) -> None:
     if _set_strategy is None or _Strategy is None or _Action is None:
         return
     _set_strategy(function.__code__, _Strategy(_Action.SKIP, _Action.SKIP))  # where it is called from C++
-    function._torchdynamo_disable = True  # where what is compiled calls it: the graph breaks there
-    function._torchdynamo_disable_msg = "distlab notes what happens here: use record=False or fullgraph=False"
+    vars(function).update(  # where what is compiled calls it: the graph breaks there
+        _torchdynamo_disable=True,
+        _torchdynamo_disable_msg="distlab notes what happens here: use record=False or fullgraph=False",
+    )
 
 
 def import_dynamo() -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 
-from distlab.show.colours import FAINT, INK, PALE, SERIES, WHITE
-from distlab.show.picture import INCHES, Picture, new_figure
+from distlab.show.board import MARGIN, Board, Rectangle
+from distlab.show.colours import FAINT, PALE, SERIES, WHITE, Look
+from distlab.show.picture import INCHES, Picture
 
-_TOP, _BOTTOM, _MARGIN = 0.42, 0.5, 0.12  # inches: for the title, for the shapes' names, at the sides
+_TOP, _BOTTOM = 0.42, 0.5  # inches: for the title, for the shapes' names
 _GAP = 0.16  # inches between two things
+_SIZE = 8.0  # points of letters
+_WHOLE = Look(FAINT, "")
 _SAYS = {
     "Σ": ["  here the parts of every sum meet: an all-reduce"],
     "f": ["  here the parts of the gradient meet on the way back: an all-reduce"],
@@ -81,58 +82,76 @@ class BlocksPicture(Picture):
     def figure(self) -> Figure:
         """The row of matrices."""
         tallest = max((thing.size[0] for thing in self.things if isinstance(thing, Matrix)), default=1.0)
-        height = _TOP + tallest + _BOTTOM
-        figure = new_figure(height)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, INCHES)
-        axes.set_ylim(0, height)
-        axes.axis("off")
-        axes.text(_MARGIN, height - 0.08, self.title, va="top", color=INK)
+        board = Board("", _TOP + tallest + _BOTTOM)
+        board.word(MARGIN, 0.135, self.title, _SIZE, "left")
         widths = [thing.size[1] if isinstance(thing, Matrix) else _width_of(thing) for thing in self.things]
-        gap = min(_GAP, max(0.0, INCHES - 2 * _MARGIN - sum(widths)) / max(1, len(widths) - 1))
-        left, middle = _MARGIN, _BOTTOM + tallest / 2
+        gap = min(_GAP, max(0.0, INCHES - 2 * MARGIN - sum(widths)) / max(1, len(widths) - 1))
+        left, middle = MARGIN, _TOP + tallest / 2
         for thing, width in zip(self.things, widths):
             if isinstance(thing, Matrix):
-                _draw(axes, thing, left, middle)
+                _draw(board, thing, left, middle)
             else:
-                axes.text(left + width / 2, middle, thing, ha="center", va="center", fontsize=_font(thing), color=INK)
+                board.word(left + width / 2, middle, thing, _font(thing))
             left += width + gap
-        return figure
+        return board.figure()
 
 
 def _width_of(sign: str) -> float:
     return 0.012 * _font(sign) * max(map(len, sign.split("\n"))) * 0.72
 
 
-def _font(sign: str) -> int:
-    return 14 if len(sign) < 3 else 8
+def _font(sign: str) -> float:
+    return 14.0 if len(sign) < 3 else _SIZE
 
 
-def _draw(axes: Axes, matrix: Matrix, left: float, middle: float) -> None:
+def _draw(board: Board, matrix: Matrix, left: float, middle: float) -> None:
     height, width = matrix.size
-    bottom = middle - height / 2
-    if not matrix.cut:
-        axes.add_patch(Rectangle((left, bottom), width, height, facecolor=FAINT, edgecolor=PALE))
-        _word(axes, left + width / 2, middle, "all")
-    for number, owner in enumerate(matrix.owners):
-        part, look = 1 / len(matrix.owners), SERIES[owner % len(SERIES)]
-        if matrix.cut == "columns":
-            corner, size = (left + number * part * width, bottom), (part * width, height)
-        else:
-            corner, size = (left, bottom + (1 - (number + 1) * part) * height), (width, part * height)
-        style = {"facecolor": look.colour, "edgecolor": WHITE, "hatch": look.hatch, "linewidth": 1.2}
-        axes.add_patch(Rectangle(corner, *size, **style))
-        _word(axes, corner[0] + size[0] / 2, corner[1] + size[1] / 2, str(owner))
+    top, bottom = middle - height / 2, middle + height / 2
+    across = len(matrix.owners) if matrix.cut == "columns" else 1
+    draw_cuts(board, [Cut((left, top, left + width, bottom), matrix.owners, across)], {_SIZE: 0.0}, edge=PALE)
     for number, label in enumerate(matrix.labels):
         along = (number + 0.5) / len(matrix.labels)
         if matrix.cut == "columns":
-            axes.text(left + along * width, bottom + height + 0.03, label, ha="center", va="bottom", color=INK)
+            board.word(left + along * width, top - 0.09, label, _SIZE)
         else:
-            axes.text(left - 0.04, bottom + (1 - along) * height, label, ha="right", va="center", color=INK)
-    words = f"{matrix.name}\n{matrix.rows} × {matrix.columns}"
-    axes.text(left + width / 2, bottom - 0.06, words, ha="center", va="top", color=INK, linespacing=1.3)
+            board.word(left - 0.04, top + along * height, label, _SIZE, "right")
+    board.word(left + width / 2, bottom + 0.185, f"{matrix.name}\n{matrix.rows} × {matrix.columns}", _SIZE)
 
 
-def _word(axes: Axes, x: float, y: float, word: str) -> None:
-    around = [withStroke(linewidth=3, foreground=WHITE)]
-    axes.text(x, y, word, ha="center", va="center", color=INK, weight="bold", path_effects=around)
+@dataclass(frozen=True)
+class Cut:
+    """Where a matrix stands on a board, and the owners of its equal pieces, so many ``across``; none: it is whole.
+
+    ``rim`` is what stays free around a piece, in inches.
+    """
+
+    area: Rectangle
+    owners: Sequence[int] = ()
+    across: int = 1
+    rim: float = 0.0
+
+    def pieces(self) -> Iterator[tuple[int | None, Rectangle]]:
+        """Each piece with its owner, None for all ranks."""
+        x0, y0, x1, y1 = self.area
+        owners = self.owners or (None,)
+        wide, high = (x1 - x0) / self.across, (y1 - y0) / (len(owners) // self.across)
+        for number, owner in enumerate(owners):
+            left, top = x0 + number % self.across * wide, y0 + number // self.across * high
+            yield owner, (left + self.rim, top + self.rim, left + wide - self.rim, top + high - self.rim)
+
+
+def draw_cuts(board: Board, cuts: Sequence[Cut], sizes: Mapping[float, float], edge: str = WHITE) -> None:
+    """Draws all pieces, one owner after the other; what is whole has an ``edge`` of that colour.
+
+    Their owners stand in them, in the first of ``sizes``, in points, for which a piece has so many inches.
+    """
+    by_owner: defaultdict[int | None, list[Rectangle]] = defaultdict(list)
+    for owner, piece in (each for cut in cuts for each in cut.pieces()):
+        by_owner[owner].append(piece)
+        x0, y0, x1, y1 = piece
+        size = next((size for size, least in sizes.items() if min(x1 - x0, y1 - y0) > least), 0)
+        if size:
+            board.numbers([((x0 + x1) / 2, (y0 + y1) / 2, "all" if owner is None else str(owner))], size)
+    for owner, pieces in by_owner.items():
+        is_whole = owner is None
+        board.boxes(pieces, _WHOLE if is_whole else SERIES[owner % len(SERIES)], edge if is_whole else WHITE)

@@ -1,4 +1,4 @@
-"""Board: a drawing for a wall, quick to draw and readable from the last row, and the words that go with it."""
+"""Board: a drawing in inches, quick to draw and readable from the last row, and the words that go with it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from distlab.show.picture import INCHES, Picture, boxes, new_figure, wrap
 MARGIN = 0.12  # inches
 LETTERS = 11  # points: 15 of 720 pixels
 TITLE = 13
+_PITCH = 1.2 / 72  # inches from line to line, for each point of its size
 
 Rectangle = tuple[float, float, float, float]  # x0, y0, x1, y1
 
@@ -32,7 +33,7 @@ class Board(Picture):
         self.title, self.height = title, height
         self.words: list[str] = []
         self._marks: list[Callable[[Axes], object]] = []
-        self._letters: defaultdict[str, list[Word]] = defaultdict(list)
+        self._letters: defaultdict[tuple[str, str], list[Word]] = defaultdict(list)
         self.word(MARGIN, 0.2, title, size=TITLE, align="left", weight="bold")
 
     def say(self, *sentences: str) -> None:
@@ -43,6 +44,11 @@ class Board(Picture):
         """The title, and what was said."""
         return "\n".join(wrap(self.title, *self.words))
 
+    @property
+    def written(self) -> list[str]:
+        """All texts on it."""
+        return [word.text for words in self._letters.values() for word in words]
+
     def figure(self) -> Figure:
         """Everything, drawn."""
         figure = new_figure(self.height)
@@ -50,64 +56,66 @@ class Board(Picture):
         axes.axis("off")
         for mark in self._marks:
             mark(axes)
-        for colour, words in self._letters.items():
+        rim = {"linewidth": 2.5, "joinstyle": "round", "zorder": 2.9}
+        for (colour, around), words in self._letters.items():
+            if around:
+                axes.add_artist(letters(words, around)).set(edgecolor=around, **rim)
             axes.add_artist(letters(words, colour))
         axes.set_xlim(0, INCHES)
         axes.set_ylim(self.height, 0)
         return figure
 
-    def boxes(self, rectangles: Sequence[Rectangle], look: Look, edge: str = WHITE, width: float = 1.0) -> None:
-        """Boxes of one look; narrow ones have no edge, which would cover them."""
-        wide = [box for box in rectangles if box[2] - box[0] > 0.04]
-        narrow = [box for box in rectangles if box[2] - box[0] <= 0.04]
+    def boxes(
+        self, rectangles: Sequence[Rectangle], look: Look, edge: str = WHITE, width: float = 1.0, narrow: float = 0.04
+    ) -> None:
+        """Boxes of one look; those narrower than ``narrow`` inches have no edge, which would cover them."""
         style = {"facecolor": look.colour, "edgecolor": edge, "hatch": look.hatch}
-        if wide:
-            self._marks.append(lambda axes: axes.add_artist(boxes(wide, linewidth=width, **style)))
-        if narrow:
-            self._marks.append(lambda axes: axes.add_artist(boxes(narrow, linewidth=0, **style)))
+        for is_wide, edges in (True, width), (False, 0):
+            if some := [box for box in rectangles if (box[2] - box[0] > narrow) == is_wide]:
+                self._add(some, linewidth=edges, **style)
 
     def frames(self, rectangles: Sequence[Rectangle], colour: str = INK, width: float = 1.5, dotted=False) -> None:
         """Empty boxes."""
         style = {"facecolor": "none", "edgecolor": colour, "linewidth": width, "linestyle": ":" if dotted else "-"}
+        self._add(rectangles, **style)
+
+    def _add(self, rectangles: Sequence[Rectangle], **style) -> None:
         self._marks.append(lambda axes: axes.add_artist(boxes(rectangles, **style)))
 
     def word(
         self, x: float, y: float, text: str, size: float = LETTERS, align="center", colour=INK, around="", weight=""
     ) -> None:
-        """A text, its middle at ``y``; ``around`` is the colour of a plate under it, which keeps hatches off it.
+        """A text, the middle of its lines at ``y``; ``around`` is the colour of a rim, which keeps hatches off it.
 
         ``align`` is "left", "center" or "right", ``weight`` "bold" or nothing.
         """
-        word = Word(x, y, text, size, align, weight == "bold")
-        self._letters[colour].append(word)
-        if around:
-            plate = Look(around, "")
-            self.boxes([word.place()], plate, edge=around, width=2.5)
+        lines = text.split("\n") if text else []
+        for number, line in enumerate(lines):
+            middle = y + (number - (len(lines) - 1) / 2) * _PITCH * size
+            self._letters[colour, around].append(Word(x, middle, line, size, align, weight == "bold"))
 
     def numbers(self, places: Sequence[tuple[float, float, str]], size: float = LETTERS, colour: str = INK) -> None:
-        """Short bold words, each as (x, y, word) with its middle there, on white rims.
+        """Short bold words, each as (x, y, word) with its middle there, on white rims."""
+        for x, y, word in places:
+            self.word(x, y, word, size, colour=colour, around=WHITE, weight="bold")
 
-        A rim keeps hatches off a word and covers less of a narrow box than a plate.
-        """
-        words = [Word(x, y, word, size, "center", True) for x, y, word in places]
-        rim = {"edgecolor": WHITE, "linewidth": 2.5, "joinstyle": "round", "zorder": 3.9}
-        self._marks.append(lambda axes: axes.add_artist(letters(words, WHITE)).set(**rim))
-        self._letters[colour] += words
-
-    def arrows(self, arrows: Sequence[Rectangle], colour: str = INK, width: float = 1.5) -> None:
-        """Arrows from (x0, y0) to (x1, y1)."""
+    def arrows(self, arrows: Sequence[Rectangle], colour: str = INK, width: float = 1.5, head: float = 6.0) -> None:
+        """Arrows from (x0, y0) to (x1, y1), ``width`` dots wide, their heads so many times as wide."""
         if not arrows:
             return
         x0, y0, x1, y1 = np.array(arrows).T
         scale = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "dots", "minlength": 0}
-        style = {"color": colour, "width": width, "headwidth": 6, "headlength": 7, "headaxislength": 6, "zorder": 3}
-        self._marks.append(lambda axes: axes.quiver(x0, y0, x1 - x0, y1 - y0, **scale, **style))
+        heads = {"headwidth": head, "headlength": head + 1, "headaxislength": head}
+        style = {"color": colour, "width": width, "zorder": 3}
+        self._marks.append(lambda axes: axes.quiver(x0, y0, x1 - x0, y1 - y0, **scale, **heads, **style))
 
-    def lines(self, lines: Sequence[Rectangle], colour: str = FAINT, width: float = 1.0, dashed: bool = False) -> None:
-        """Lines from (x0, y0) to (x1, y1)."""
+    def lines(
+        self, lines: Sequence[Rectangle], colour: str = FAINT, width: float = 1.0, style="-", under=False
+    ) -> None:
+        """Lines from (x0, y0) to (x1, y1), of matplotlib's ``style`` ("--", ":"), over boxes or ``under`` them."""
         ends = [((x0, y0), (x1, y1)) for x0, y0, x1, y1 in lines]
-        style = {"colors": colour, "linewidths": width, "linestyles": "--" if dashed else "-"}
-        self._marks.append(lambda axes: axes.add_collection(LineCollection(ends, **style), autolim=False))
+        look = {"colors": colour, "linewidths": width, "linestyles": style, "zorder": 0.5 if under else 2}
+        self._marks.append(lambda axes: axes.add_collection(LineCollection(ends, **look), autolim=False))
 
     def image(self, pixels: np.ndarray, rectangle: Rectangle) -> None:
         """A small picture of values from 0 (white) to 1 (ink)."""

@@ -1,24 +1,23 @@
-"""The scene as it was on this computer, by its own clock."""
+"""measured(): what happened when by this computer's own clock."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from distlab.events import Compute, Done, Event, Exit, Fail, MakeGroup, Message, Span, Wait
-from distlab.machine.timeline import Arrow, Segment, SpanTime
+from distlab.machine.timeline import Arrow, Segment, SpanTime, Timeline
 from distlab.recording import Recording
-from distlab.show.scene import RULE, Scene, in_words
 
 CLOCK = "this computer, measured"
+RULE = "a rank waits until all have issued an operation; from then until it has waited for it, it communicates"
 
 
-def measured(recording: Recording, during: str = "") -> Scene:
-    """The scene by the recorded times.
+def measured(recording: Recording) -> Timeline:
+    """The timeline by the recorded times.
 
     RULE says what is waiting and what is communication: how long a message really travelled is not known. Raises
-    ValueError for a recording without times, or a scaled one, and for a span that is not there.
+    ValueError for a recording without times, or a scaled one.
     """
     if recording.as_if:
         raise ValueError(f"Nobody measured this: the recording is {recording.as_if}. Give a machine to model it on.")
@@ -27,12 +26,17 @@ def measured(recording: Recording, during: str = "") -> Scene:
         raise ValueError("This recording has no measured times: it was written by hand. Give a machine to model it on.")
     issues = _Issues(recording)
     ranks = [_Rank(rank, history, issues) for rank, history in enumerate(recording.ranks)]
-    arrows = [arrow for rank in ranks for arrow in rank.arrows]
-    segments, spans = [rank.segments for rank in ranks], [rank.spans for rank in ranks]
     end, notes = _end(recording, max(times))
-    whole = Scene(CLOCK, segments, arrows, spans, min(times), end, (*recording.notes, *notes, RULE))
-    whole = _between(whole, whole.begin, end) if notes else whole
-    return _cut(whole, during) if during else whole
+    spans = [[s._replace(end=min(s.end, end)) for s in rank.spans if s.start <= end] for rank in ranks]
+    return Timeline(
+        CLOCK,
+        lambda rank, kind: [segment for segment in ranks[rank].segments if segment.kind == kind],
+        lambda: [arrow for rank in ranks for arrow in rank.arrows],
+        spans,
+        begin=min(times),
+        end=end,
+        notes=(*recording.notes, *notes, RULE),
+    )
 
 
 def _end(recording: Recording, last: float) -> tuple[float, list[str]]:
@@ -44,7 +48,7 @@ def _end(recording: Recording, last: float) -> tuple[float, list[str]]:
     return ends[rank], [f"shown as far as all ranks are known: the record of rank {rank} ends first"]
 
 
-def _known_until(history: list[Event], last: float) -> float:
+def _known_until(history: Sequence[Event], last: float) -> float:
     if history and isinstance(history[-1], Exit):
         return last
     return max((time for event in history for time in _times(event)), default=last)
@@ -99,46 +103,42 @@ def _channel(rank: int, message: Message, found: dict[int, int]) -> tuple:
 class _Rank:
     """Reads one rank's history into segments, spans and the arrows that end there."""
 
-    def __init__(self, rank: int, history: list[Event], issues: _Issues):
+    def __init__(self, rank: int, history: Sequence[Event], issues: _Issues):
         self.rank, self.issues = rank, issues
         self.arrows: list[Arrow] = []
         self.spans: list[SpanTime] = []
         self._open: list[Span] = []
-        self.segments = sorted(self._read(history), key=lambda s: (s.start, s.end, s.kind))
+        self.segments = list(self._read(history))
 
-    def _read(self, history: list[Event]) -> Iterator[Segment]:
+    def _read(self, history: Sequence[Event]) -> Iterator[Segment]:
         messages: dict[int, tuple[Message, str]] = {}
         waits: dict[int, float] = {}
         for event in history:
             label = self._open[-1].name if self._open else ""
             if isinstance(event, Compute):
-                yield from self._segment(event.start, event.end, "compute", label)
+                yield Segment(self.rank, event.start, event.end, "compute", label, None)
             elif isinstance(event, Message):
                 messages[event.id] = event, label
             elif isinstance(event, Wait) and event.when != "thread":  # else the rank's main thread goes on meanwhile
                 waits[event.id] = event.start
             elif isinstance(event, Fail) and event.id in waits:
-                yield from self._segment(waits[event.id], event.end, "wait", label, messages[event.id][0])
+                yield Segment(self.rank, waits[event.id], event.end, "wait", label, messages[event.id][0])
             elif isinstance(event, Done):
                 yield from self._done(event, *messages[event.id], waits.get(event.id, event.end))
             elif isinstance(event, Span):
                 self._mark(event)
             elif isinstance(event, MakeGroup) and event.is_made:
-                yield from self._segment(waits.get(-1, event.time), event.time, "wait", label)
+                yield Segment(self.rank, waits.get(-1, event.time), event.time, "wait", label, None)
             elif isinstance(event, MakeGroup):
                 waits[-1] = event.time
 
     def _done(self, done: Done, message: Message, label: str, since: float) -> Iterator[Segment]:
         complete = self.issues.complete(self.rank, message)
-        yield from self._segment(since, done.end, "wait", label, message)
-        yield from self._segment(complete, done.end, "communication", label, message)
+        yield Segment(self.rank, since, done.end, "wait", label, message)
+        yield Segment(self.rank, complete, done.end, "communication", label, message)
         source = self.issues.source(self.rank, message) if message.kind == "recv" else None
         if source is not None:
             self.arrows.append(Arrow(source, self.rank, min(complete, done.end), done.end, message))
-
-    def _segment(self, start: float, end: float, kind: str, label: str, message=None) -> Iterator[Segment]:
-        if end > start:
-            yield Segment(self.rank, start, end, kind, label, message)
 
     def _mark(self, span: Span) -> None:
         if span.name:
@@ -146,23 +146,3 @@ class _Rank:
         elif self._open:
             opened = self._open.pop()
             self.spans.append(SpanTime(self.rank, opened.time, span.time, opened.name, len(self._open)))
-
-
-def _cut(scene: Scene, name: str) -> Scene:
-    """The part from the first begin to the last end of the spans of a name."""
-    named = [span for spans in scene.spans for span in spans if span.name == name]
-    if not named:
-        known = sorted({span.name for spans in scene.spans for span in spans})
-        raise ValueError(f"no span is called {name!r}; there are {', '.join(known) or 'none'}")
-    begin, end = min(span.start for span in named), max(span.end for span in named)
-    return replace(_between(scene, begin, min(end, scene.end)), clock=scene.clock + in_words(name))
-
-
-def _between(scene: Scene, begin: float, end: float) -> Scene:
-    """What of a scene lies between two times."""
-    segments = [
-        [s._replace(start=max(s.start, begin), end=min(s.end, end)) for s in of_rank if s.end > begin and s.start < end]
-        for of_rank in scene.segments
-    ]
-    arrows = [arrow for arrow in scene.arrows if arrow.end >= begin and arrow.start <= end]
-    return replace(scene, segments=segments, arrows=arrows, begin=begin, end=end)

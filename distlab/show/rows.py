@@ -1,13 +1,13 @@
-"""Rows: a rank's time as a line of characters, a column for each equal part of it."""
+"""Rows: a lane as a line of characters, a column for each equal part of its time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
+from functools import partial
 from itertools import groupby
 
-from distlab.machine import intervals
-from distlab.show.scene import Scene
+from distlab.show.lanes import Lane, times
 
 COMPUTES, COMMUNICATES, WAITS, IS_GONE = "─~· "
 
@@ -15,23 +15,25 @@ COMPUTES, COMMUNICATES, WAITS, IS_GONE = "─~· "
 Columns = list[defaultdict[Hashable, float]]
 
 
-def row(scene: Scene, rank: int, num_columns: int) -> str:
-    """One line: in each column what the rank does most of that time.
+def row(lane: Lane, begin: float, wall: float, num_columns: int) -> str:
+    """One line: in each column what the rank does most of that time, from ``begin`` for ``wall`` seconds.
 
     A span is its label, or the label's first letter where it is too narrow, and COMPUTES to its end.
     """
-    computing = _share_out(scene, ((box.start, box.end, box[2:]) for box in scene.boxes(rank)), num_columns)
-    communicating = _share_out(scene, ((*times, COMMUNICATES) for times in scene.communicating(rank)), num_columns)
-    waits = intervals.union((s.start, s.end) for s in scene.segments[rank] if s.kind == "wait")
-    waiting = _share_out(scene, ((*times, WAITS) for times in waits), num_columns)
+    share_out = partial(_share_out, begin, wall, num_columns)
+    computing = share_out((box.start, box.end, (box.label, box.number)) for box in lane.boxes)
+    communicating = share_out((*when, COMMUNICATES) for when in times(lane.messages))
+    waiting = share_out((*when, WAITS) for when in times(lane.waits))
     cells = [_most(*shares) for shares in zip(computing, communicating, waiting)]
     return "".join(_draw(cell, len(list(run))) for cell, run in groupby(cells))
 
 
-def _share_out(scene: Scene, stretches: Iterable[tuple[float, float, Hashable]], num_columns: int) -> Columns:
+def _share_out(
+    begin: float, wall: float, num_columns: int, stretches: Iterable[tuple[float, float, Hashable]]
+) -> Columns:
     columns: Columns = [defaultdict(float) for _ in range(num_columns)]
     for start, end, what in stretches:
-        first, last = ((time - scene.begin) / scene.wall * num_columns for time in (start, end))
+        first, last = ((time - begin) / wall * num_columns for time in (start, end))
         for column in range(int(first), min(int(last) + 1, num_columns)):
             columns[column][what] += min(last, column + 1) - max(first, column)
     return columns

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from distlab.events import Compute
 from distlab.machine.hardware import Machine
 from distlab.machine.machines import classroom
+from distlab.machine.replay import replay
+from distlab.machine.timeline import Timeline
 from distlab.machine.units import quantity
 from distlab.recording import Recording
-from distlab.show import lanes, rows
+from distlab.show.lanes import folding, lanes_of
 from distlab.show.measured import measured
 from distlab.show.picture import Picture, wrap
-from distlab.show.scene import Scene, modelled
+from distlab.show.rows import COMMUNICATES, COMPUTES, WAITS, row
+from distlab.show.timeline_image import timeline_image
 from distlab.show.trace import write_trace
 
 COLUMNS = 96
 MOST_LINES = 16  # of numbers; more ranks are summed up
 LEGEND = "    ".join(
     [
-        f"F0{rows.COMPUTES} computes, in span F0",
-        f"{rows.COMPUTES * 2} computes",
-        f"{rows.COMMUNICATES * 2} communicates",
-        f"{rows.WAITS * 2} waits",
+        f"F0{COMPUTES} computes, in span F0",
+        f"{COMPUTES * 2} computes",
+        f"{COMMUNICATES * 2} communicates",
+        f"{WAITS * 2} waits",
         "blank: has returned",
     ]
 )
@@ -41,21 +45,32 @@ def timeline(
     dtype or clock that is not there.
     """
     if isinstance(machine, Machine):
-        return TimelinePicture(modelled(recording, machine, during, dtype), recording)
-    if machine != "measured":
+        whole = _modelled(recording, machine, dtype)
+    elif machine != "measured":
         raise ValueError(
             f'machine must be a Machine (distlab.machine.machines has some) or "measured", not {machine!r}'
         )
-    if dtype is not None:
+    elif dtype is not None:
         raise ValueError(f"What was measured was in its own dtype, not {dtype}. Give a machine to model it on.")
-    return TimelinePicture(measured(recording, during), recording)
+    else:
+        whole = measured(recording)
+    return TimelinePicture(whole.during(during) if during else whole, recording)
+
+
+def _modelled(recording: Recording, machine: Machine, dtype: str | None) -> Timeline:
+    """A replay, with a note if work was seen and none of it was counted."""
+    timeline, work = replay(recording, machine, dtype), recording.events(Compute)
+    if not work or any(event.flops or event.bytes or event.operators for event in work):
+        return timeline
+    note = 'no work was counted (record="messages"): on a modelled clock it takes no time'
+    return replace(timeline, notes=(*timeline.notes, note), is_counted=False)
 
 
 @dataclass(frozen=True, repr=False)
 class TimelinePicture(Picture):
-    """A row for each rank; :func:`distlab.machine.replay.replay` has the numbers."""
+    """A row for each rank; ``timeline`` has the numbers."""
 
-    scene: Scene
+    timeline: Timeline
     recording: Recording
 
     def save(self, path: str | Path) -> None:
@@ -64,45 +79,42 @@ class TimelinePicture(Picture):
         A trace is a file for ui.perfetto.dev and chrome://tracing. Raises OSError saying what is wrong with its path.
         """
         if Path(path).suffix.lower() == ".json":
-            write_trace(path, self.scene, self.recording)
+            write_trace(path, self.timeline, self.recording)
         else:
             super().save(path)
 
     def text(self) -> str:
         """The title, a row for each rank, how each spent its time, and the notes."""
-        notes = (f"note: {note}" for note in self.scene.notes)
-        return "\n".join([*wrap(self.scene.clock), *self._rows(), *self._numbers(), *wrap(*notes)])
+        notes = (f"note: {note}" for note in self.timeline.notes)
+        return "\n".join([*wrap(self.timeline.title), *self._rows(), *self._numbers(), *wrap(*notes)])
 
     def figure(self) -> Figure:
         """The same, drawn, with an arrow for each message."""
-        return lanes.draw(self.scene)
+        return timeline_image(self.timeline).figure()
 
     def _rows(self) -> Iterator[str]:
-        width = len(str(len(self.scene.segments) - 1))
-        if self.scene.folding:
-            yield self.scene.folding
-        for rank in self.scene.shown:
-            yield f"rank {rank:<{width}} |{rows.row(self.scene, rank, COLUMNS)}|"
-        wall = quantity(self.scene.wall, "s")
+        timeline, lanes = self.timeline, lanes_of(self.timeline)
+        width, wall = len(str(len(timeline.spans) - 1)), quantity(timeline.wall, "s")
+        if words := folding(lanes, len(timeline.spans)):
+            yield words
+        for rank, lane in lanes.items():
+            yield f"rank {rank:<{width}} |{row(lane, timeline.begin, timeline.wall, COLUMNS)}|"
         yield f"{'':{width + 6}} 0{wall:>{COLUMNS - 1}}"
         yield LEGEND
 
     def _numbers(self) -> Iterator[str]:
-        shares = self.scene.shares
-        if not self.scene.is_counted:
-            yield f"{quantity(self.scene.wall, 's')} in all, without the ranks' work: how busy they are is not known"
+        timeline, busy = self.timeline, self.timeline.busy
+        wall = f"{quantity(timeline.wall, 's')} in all"
+        if not timeline.is_counted:
+            yield f"{wall}, without the ranks' work: how busy they are is not known"
             return
-        busy = [of_rank.busy for of_rank in shares]
-        if len(shares) <= MOST_LINES:
-            yield from (f"rank {rank}: {_in_words(of_rank)}" for rank, of_rank in enumerate(shares))
+        if len(busy) <= MOST_LINES:
+            yield from map(self._words, range(len(busy)))
         else:
-            extremes = {"least": busy.index(min(busy)), "most": busy.index(max(busy))}
-            yield from (f"{words} busy, rank {rank}: {_in_words(shares[rank])}" for words, rank in extremes.items())
-        if shares:
-            bubble = sum(of_rank.bubble for of_rank in shares) / len(shares)
-            yield f"{quantity(self.scene.wall, 's')} in all, mean bubble {bubble:.4f}"
+            yield f"least busy, {self._words(busy.index(min(busy)))}"
+            yield f"most busy, {self._words(busy.index(max(busy)))}"
+        if busy:
+            yield f"{wall}, mean bubble {timeline.bubble:.4f}"
 
-
-def _in_words(shares) -> str:
-    busy, exposed, hidden, idle = (quantity(seconds, "s") for seconds in shares)
-    return f"busy {busy}, communication {exposed} exposed and {hidden} hidden, idle {idle}, bubble {shares.bubble:.4f}"
+    def _words(self, rank: int) -> str:
+        return f"{self.timeline.words(rank)}, bubble {self.timeline.bubbles[rank]:.4f}"

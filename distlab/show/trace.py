@@ -10,38 +10,37 @@ from itertools import count
 from pathlib import Path
 
 from distlab.events import ANY_SOURCE, P2P, Message
-from distlab.machine.timeline import Arrow, Segment
+from distlab.machine.timeline import Arrow, Segment, SpanTime, Timeline
 from distlab.recording import Recording
-from distlab.show.scene import Scene
 
 TRACKS = {"span": "spans", "compute": "computes", "wait": "waits", "communication": "communicates"}
 
 
-def write_trace(path: str | Path, scene: Scene, recording: Recording) -> None:
-    """Writes a scene's trace as JSON; raises OSError saying what is wrong with the path."""
+def write_trace(path: str | Path, timeline: Timeline, recording: Recording) -> None:
+    """Writes a timeline's trace as JSON; raises OSError saying what is wrong with the path."""
     file = Path(path)
     if file.is_dir():
         raise IsADirectoryError(f"{file} is a folder: name a file in it, such as {file / 'step.json'}")
     if not file.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {file.parent} for the trace {file.name}: make it first.")
-    file.write_text(json.dumps(trace(scene, recording)))
+    file.write_text(json.dumps(trace(timeline, recording)))
 
 
-def trace(scene: Scene, recording: Recording) -> dict:
-    """The trace of a scene, whose messages' places and groups are those of ``recording``.
+def trace(timeline: Timeline, recording: Recording) -> dict:
+    """The trace of a timeline, whose messages' places and groups are those of ``recording``.
 
     A rank is a process, ``pid`` its number. Its tracks are TRACKS, each a thread whose ``tid`` is no other rank's; what
-    it communicates at the same time takes several. Times are in microseconds from the begin of the scene, to the
-    nanosecond.
+    it communicates at the same time takes several. Times are in microseconds from the begin of the timeline, to
+    the nanosecond.
     """
-    tracks = _Tracks(scene, recording)
-    events = [event for rank in range(len(scene.segments)) for event in tracks.of(rank)]
+    tracks = _Tracks(timeline, recording)
+    events = [event for rank in range(len(timeline.segments)) for event in tracks.of(rank)]
     events += [end for number, ends in enumerate(tracks.arrows, 1) for end in _flow(number, *ends)]
     # Viewers take an event's surroundings from what stood before it: the outer slice before the inner, then arrows.
     # They also read the head of the file first, and stop at a key that they do not know.
     return {
         "displayTimeUnit": "ms",
-        "otherData": {"clock": scene.clock, "notes": list(scene.notes)},
+        "otherData": {"clock": timeline.title, "notes": list(timeline.notes)},
         "traceEvents": sorted(events, key=lambda e: (e["ph"] != "M", e.get("ts", 0), -e.get("dur", -1))),
     }
 
@@ -68,16 +67,16 @@ class _Slice:
 
 
 class _Tracks:
-    """A scene's slices, sorted into tracks; ``arrows`` are the slices at both ends of each message."""
+    """A timeline's slices, sorted into tracks; ``arrows`` are the slices at both ends of each message."""
 
-    def __init__(self, scene: Scene, recording: Recording):
-        self._scene, self._recording, self._tids = scene, recording, count(1)
-        self._slices = [[*map(self._segment, of_rank)] for of_rank in scene.segments]
+    def __init__(self, timeline: Timeline, recording: Recording):
+        self._timeline, self._recording, self._tids = timeline, recording, count(1)
+        self._slices = [[*map(self._segment, of_rank)] for of_rank in timeline.segments]
         self._ends: defaultdict[tuple, list[_Slice]] = defaultdict(list)
         for each in (each for of_rank in self._slices for each in of_rank if each.kind == "communication"):
             self._ends[each.rank, each.message.kind, each.start].append(each)
-        self.arrows = [self._arrow(arrow) for arrow in scene.arrows]
-        for rank, spans in enumerate(scene.spans):
+        self.arrows = [self._arrow(arrow) for arrow in timeline.arrows]
+        for rank, spans in enumerate(timeline.spans):
             self._slices[rank] += self._spans(rank, spans)
 
     def of(self, rank: int) -> Iterator[dict]:
@@ -93,8 +92,8 @@ class _Tracks:
                     yield each.event()
 
     def _time(self, seconds: float) -> int:
-        """Nanoseconds since the begin of the scene; what lies outside of it is at its edge."""
-        return round((min(max(seconds, self._scene.begin), self._scene.end) - self._scene.begin) * 1e9)
+        """Nanoseconds since the begin of the timeline; what lies outside of it is at its edge."""
+        return round((min(max(seconds, self._timeline.begin), self._timeline.end) - self._timeline.begin) * 1e9)
 
     def _segment(self, segment: Segment) -> _Slice:
         start, end, message = self._time(segment.start), self._time(segment.end), segment.message
@@ -102,9 +101,9 @@ class _Tracks:
         args = ({"span": segment.label} if segment.label else {}) | (self._about(message) if message else {})
         return _Slice(segment.rank, segment.kind, start, end, name, args, message)
 
-    def _spans(self, rank: int, spans: Sequence) -> Iterator[_Slice]:
+    def _spans(self, rank: int, spans: Sequence[SpanTime]) -> Iterator[_Slice]:
         for span in spans:
-            if span.start <= self._scene.end and span.end >= self._scene.begin:
+            if span.start <= self._timeline.end and span.end >= self._timeline.begin:
                 yield _Slice(rank, "span", self._time(span.start), self._time(span.end), span.name, {})
 
     def _arrow(self, arrow: Arrow) -> tuple[_Slice, _Slice]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from distlab.machine.units import quantity
 from distlab.recording import Recording
-from distlab.show import matrices
+from distlab.show import traffic_image
 from distlab.show.grid import Grid
 from distlab.show.picture import Picture, wrap
 from distlab.traffic import ASSUMPTIONS, Traffic, count_traffic
@@ -42,7 +42,7 @@ class TrafficPicture(Picture):
 
     def figure(self) -> Figure:
         """The matrix in colours, what is assumed hatched, and the row sums as bars."""
-        return matrices.draw(self.traffic, self._title(), [*self._totals(), *self._assumptions()])
+        return traffic_image.draw(self.traffic, self._title(), [*self._totals(), *self._assumptions()])
 
     def _title(self) -> str:
         words = f"bytes sent, from rank (rows) to rank (columns), {self.traffic.num_ranks:,} ranks"

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from distlab import run, span
 from distlab.demos.cluster import cluster, draw, machine, of_the_labs
-from distlab.machine import costs
+from distlab.machine import collectives
 from distlab.machine.replay import replay
 from tests.demos.pictures import size_of
 
@@ -31,7 +31,7 @@ def test_the_time_on_a_cluster_is_that_of_replay(recording):
     timeline = replay(recording, here).during("a step")
     assert f"{timeline.wall * 1e6:.4g} µs" in board.title
     communication = sum(timeline.communication) / 4
-    assert communication == pytest.approx(costs.seconds("all_reduce", 4e6, range(4), here))
+    assert communication == pytest.approx(collectives.seconds("all_reduce", 4e6, range(4), here))
 
 
 def test_slower_networks_and_larger_messages_take_longer_and_faster_gpus_do_not_help_a_link(recording):

@@ -14,9 +14,9 @@ from distlab.recording import Group, History, Recording
 FREE = Machine("free", 1.0, 1.0, math.inf, 0.0, 1 << 20, FREE_LINK, FREE_LINK)
 
 
-def with_links(inside: Link, between: Link | None = None, ranks_per_node: int = 1 << 20, all_reduce="ring") -> Machine:
+def with_links(inside: Link, between: Link | None = None, ranks_per_node: int = 1 << 20, collectives="ring") -> Machine:
     """A machine of one FLOP/s, and nothing but FLOPs and links to pay for."""
-    return Machine("links", 1.0, 1.0, math.inf, 0.0, ranks_per_node, inside, between or inside, all_reduce)
+    return Machine("links", 1.0, 1.0, math.inf, 0.0, ranks_per_node, inside, between or inside, collectives)
 
 
 def record(*histories: History, groups: Sequence[Group] = ()) -> Recording:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from distlab import run
-from distlab.machine import costs, machines
+from distlab.machine import collectives, machines
 from distlab.machine.machines import FREE_LINK, PROFILES, Link, Machine
 from distlab.machine.units import quantity
 
@@ -25,7 +25,7 @@ from distlab.machine.units import quantity
         ("ranks_per_node", 0),
         ("ranks_per_node", 2.5),
         ("ranks_per_node", True),
-        ("all_reduce", "rings"),
+        ("collectives", "rings"),
     ],
 )
 def test_a_machine_names_the_field_that_is_wrong(field, value):
@@ -61,7 +61,7 @@ def test_profiles_are_all_listed_under_names_of_their_own():
 
 
 def test_a_faster_network_is_a_faster_profile():
-    seconds = [costs.seconds("all_reduce", 1e9, range(8), machine) for machine in (
+    seconds = [collectives.seconds("all_reduce", 1e9, range(8), machine) for machine in (
         machines.h100_node, machines.a100_node, machines.pcie_node, machines.ethernet_100g, machines.ethernet_10g
     )]  # fmt: skip
     assert seconds == sorted(seconds) and len(set(seconds)) == 5
@@ -71,7 +71,7 @@ def training(machine, tokens, width, bytes_an_element):
     """Communication over computation of data parallelism, for a model of any size, on the eight ranks of a node."""
     parameters = width**2
     computation = 6 * parameters * tokens / machine.achieved_flops
-    communication = costs.seconds("all_reduce", bytes_an_element * parameters, range(8), machine)
+    communication = collectives.seconds("all_reduce", bytes_an_element * parameters, range(8), machine)
     return (communication - 14 * machine.inside.latency_s) / computation
 
 
@@ -103,7 +103,7 @@ def test_the_classroom_has_a_real_nodes_ratios_at_the_size_of_a_lab():
 def test_a_description_names_rates_and_the_links_that_the_ranks_use():
     assert machines.h100_node.describe() == (
         "H100 node (400 TFLOP/s achieved of 989 TFLOP/s, memory 3.35 TB/s, 5 µs an operator, "
-        "NVLink 450 GB/s + 3 µs inside a node of 8, InfiniBand NDR 50 GB/s + 5 µs between nodes, ring all-reduce)"
+        "NVLink 450 GB/s + 3 µs inside a node of 8, InfiniBand NDR 50 GB/s + 5 µs between nodes, ring collectives)"
     )
     assert "InfiniBand" not in machines.h100_node.describe(ranks=8)
     assert "InfiniBand" in machines.h100_node.describe(ranks=9)
@@ -112,7 +112,7 @@ def test_a_description_names_rates_and_the_links_that_the_ranks_use():
 
 def test_what_is_free_is_called_free():
     bare = machines.classroom.flops_only().with_free_links()
-    assert bare.describe().endswith("memory free, free an operator, free links, ring all-reduce)")
+    assert bare.describe().endswith("memory free, free an operator, free links, ring collectives)")
     assert bare.achieved_flops == machines.classroom.achieved_flops
     assert (bare.inside, bare.between) == (FREE_LINK, FREE_LINK)
     assert machines.classroom.flops_only().inside == machines.classroom.inside

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.nn import functional
 
 from distlab.machine.memory import (
     FP32,
     MIXED,
+    MIXED_FP32_GRADIENTS,
     activation_bytes,
     bytes_by_kind,
     elements_sent,
+    gated_activation_bytes,
     largest_model,
     model_state_bytes,
     recipe,
 )
+from distlab.machine.model_shapes import Shape
 
 GB = 1e9
 MODELS = (7.5e9, 128e9, 1e12)
@@ -55,6 +60,7 @@ def test_bytes_a_parameter_follow_the_formulas(ranks):
 
 def test_a_recipe_counts_the_copy_of_the_weights_and_the_optimizers_averages():
     assert (recipe(), recipe("fp32")) == (MIXED, FP32)
+    assert recipe(fp32_gradients=True) == MIXED_FP32_GRADIENTS and recipe("fp32", fp32_gradients=True) == FP32
     assert recipe("mixed 16-bit", "SGD with momentum") == (2, 2, 8)
     assert recipe("mixed 16-bit", "SGD") == (2, 2, 4)
     assert recipe("fp32", "SGD with momentum") == (4, 4, 4)
@@ -123,3 +129,66 @@ def test_activations_of_what_there_is_not_are_refused():
         activation_bytes(1, 1, 1, 1, precision="fp8")
     with pytest.raises(ValueError, match="at least 1, got 0, 1, 1, 1"):
         activation_bytes(0, 1, 1, 1)
+
+
+# Korthikanti et al., Table 3, on 8 tensor-parallel ranks: GB a layer with tensor parallelism, with sequences cut too,
+# and both with selective recomputation.
+CUT = [(4, 6144, 64, 1.3254, 0.8850, 0.6543, 0.2139), (1, 12288, 96, 0.5788, 0.3586, 0.3272, 0.1070)]
+
+
+@pytest.mark.parametrize(("micro_batch", "width", "heads", "cut", "both", "selective", "all_three"), CUT)
+def test_activations_of_a_layer_that_is_cut(micro_batch, width, heads, cut, both, selective, all_three):
+    found = [
+        activation_bytes(2048, micro_batch, width, heads, how, tensor_parallel=8, sequence_parallel=sequences) / GB
+        for how in ("none", "selective")
+        for sequences in (False, True)
+    ]
+    assert found == pytest.approx([cut, both, selective, all_three], rel=1e-3)
+
+
+def test_a_layer_cut_among_one_rank_is_whole_in_every_precision_and_recomputation():
+    for how in ("none", "selective", "full"):
+        for precision in ("mixed 16-bit", "fp32"):
+            whole = activation_bytes(128, 2, 64, 4, how, precision)
+            assert activation_bytes(128, 2, 64, 4, how, precision, 1, sequence_parallel=True) == whole
+
+
+class GatedLayer(torch.nn.Module):
+    """A layer with a gated MLP, of D 24, 4 heads of 8, F 40.
+
+    With fused norms, which on a CPU are LayerNorms, and keys for each head, which torch's CPU kernel would make.
+    """
+
+    def __init__(self):
+        super().__init__()
+        sizes = {"q": (24, 32), "k": (24, 32), "v": (24, 32), "o": (32, 24), "gate": (24, 40), "up": (24, 40)}
+        layers = {name: torch.nn.Linear(*size, bias=False) for name, size in sizes.items()}
+        self.layers = torch.nn.ModuleDict(layers | {"down": torch.nn.Linear(40, 24, bias=False)})
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(24) for _ in range(2))
+
+    def forward(self, x_BTD):
+        layers, (rows, places, _) = self.layers, x_BTD.shape
+        y_BTD = self.norms[0](x_BTD)
+        q, k, v = (layers[name](y_BTD).view(rows, places, -1, 8).transpose(1, 2) for name in "qkv")
+        heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x_BTD = x_BTD + layers["o"](heads.transpose(1, 2).reshape(rows, places, -1))
+        y_BTD = self.norms[1](x_BTD)
+        return x_BTD + layers["down"](functional.silu(layers["gate"](y_BTD)) * layers["up"](y_BTD))
+
+
+def test_activations_of_a_gated_layer_are_what_autograd_keeps():
+    layer, shape = GatedLayer(), Shape("small", 1, 24, 4, 40, 100, head_width=8)
+    kept, weights = {}, {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage  # kept alive, so that no other gets its address
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(torch.randn(3, 16, 24, requires_grad=True))
+    places = 3 * 16
+    norms, softmax = 2 * 2 * 4 * places, 4 * 4 * places  # two numbers a place for each norm, and one for each head
+    counted = sum(storage.nbytes() for storage in kept.values())
+    assert counted == gated_activation_bytes(shape, 16, 3, precision="fp32") + norms + softmax

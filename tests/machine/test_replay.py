@@ -86,11 +86,31 @@ def test_a_blocking_call_hides_nothing():
     assert timeline.wall == all_reduce_seconds(2, 64) + 3.0
 
 
-def test_work_costs_its_flops_its_bytes_and_its_operators():
+def test_work_is_the_sum_of_its_operators_each_the_larger_of_its_flops_and_its_bytes():
     machine = replace(machines.classroom, achieved_flops=100.0, memory_bytes_per_s=10.0, operator_overhead_s=0.5)
-    recording = record(History().compute(300.0, bytes=20.0, operators=4))
-    assert replay(recording, machine).wall == 3 + 2 + 2
-    assert replay(recording, machine.flops_only()).wall == 3
+    work = [
+        (Compute(300.0, 20.0, 4), 3 + 2 + 2),  # the bytes of other operators; those of the products are not known
+        (Compute(300.0, 20.0, 4, products=((300.0, 10.0, 1),)), 3 + 2 + 2),
+        (Compute(300.0, 20.0, 4, products=((300.0, 50.0, 1),)), 5 + 2 + 2),
+        (Compute(200.0, 0.0, 0, products=((100.0, 5.0, 1), (50.0, 20.0, 2))), 1 + 2 * 2),
+    ]
+    for event, seconds in work:
+        assert replay(Recording([[event]]), machine).wall == pytest.approx(seconds)
+        assert replay(Recording([[event]]), machine.flops_only()).wall == event.flops / 100
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes", "seconds"), [(300.0, 20.0, 3), (300.0, 60.0, 6), (0.0, 60.0, 6), (300, 0, 3)]
+)
+def test_work_by_hand_is_one_operator(flops, bytes, seconds):
+    machine = replace(machines.classroom, achieved_flops=100.0, memory_bytes_per_s=10.0, operator_overhead_s=0.0)
+    assert replay(record(History().compute(flops, bytes=bytes)), machine).wall == pytest.approx(seconds)
+
+
+def test_scaled_products_stay_bound_by_what_they_were():
+    machine = replace(machines.classroom, achieved_flops=100.0, memory_bytes_per_s=10.0, operator_overhead_s=0.0)
+    recording = record(History().compute(300.0, bytes=60.0))
+    assert replay(recording.scaled(flops=5), machine).wall == pytest.approx(30)
 
 
 def test_a_send_starts_no_sooner_than_its_receive_is_issued():
@@ -156,7 +176,7 @@ def test_a_subgroup_pays_for_the_links_that_its_members_need():
 
 def test_a_hierarchical_all_reduce_takes_the_links_inside_and_between():
     inside, between = Link(1.0, math.inf), Link(10.0, math.inf)
-    machine = with_links(inside, between, ranks_per_node=2, all_reduce="hierarchical")
+    machine = with_links(inside, between, ranks_per_node=2, collectives="hierarchical")
 
     def write(rank, history):
         reducing = history.issue("all_reduce", 4)
@@ -167,7 +187,7 @@ def test_a_hierarchical_all_reduce_takes_the_links_inside_and_between():
     assert [arrow.start for arrow in timeline.arrows] == [22.0, 22.0]
     assert timeline.wall == 2 * 1 + 2 * 10 + 1
 
-    ring = replay(each(4, write), replace(machine, all_reduce="ring"))
+    ring = replay(each(4, write), replace(machine, collectives="ring"))
     assert [arrow.start for arrow in ring.arrows] == [0.0, 0.0]
     assert ring.wall == 2 * 3 * 10
 
@@ -320,6 +340,11 @@ def test_who_never_joins_and_who_waits_before_joining_are_told_apart():
     ]
 
 
+def test_a_send_to_nobody_is_named():
+    with pytest.raises(ReplayError, match="rank 0 sends message 1 to nobody"):
+        replay(Recording([History().collective("send", 8).events, []]), MACHINE)
+
+
 def test_a_receive_of_any_source_that_nobody_sends_to_is_named():
     with pytest.raises(ReplayError, match="rank 0 waits in recv from any rank, tag 0, 8 bytes: any rank never sends"):
         replay(record(History().recv(ANY_SOURCE, 8), History()), MACHINE)
@@ -430,7 +455,7 @@ def test_the_numbering_of_ranks_changes_nothing(seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_numbering_of_nodes_changes_nothing(seed):
     recording = random_program(seed)
-    machine = with_links(Link(1.0, 4.0), Link(3.0, 2.0), ranks_per_node=2, all_reduce="hierarchical")
+    machine = with_links(Link(1.0, 4.0), Link(3.0, 2.0), ranks_per_node=2, collectives="hierarchical")
     pairs = random.Random(seed).sample([(0, 1), (3, 2), (4, 5)], 3)
     new = [rank for pair in pairs for rank in pair]
     assert everything(replay(renumbered(recording, new), machine), new) == everything(replay(recording, machine))

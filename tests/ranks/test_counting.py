@@ -226,7 +226,7 @@ def test_what_is_hidden_is_not_counted_and_what_follows_is():
     with OperatorCounter() as counter:
         with counter.hidden():
             work()
-        assert counter.take() == (0, 0, 0)
+        assert counter.take() == (0, 0, 0, ())
         work()
         assert counter.flops == 2 * 3 * 4 * 5
 
@@ -234,13 +234,13 @@ def test_what_is_hidden_is_not_counted_and_what_follows_is():
 def test_a_mode_of_the_learners_sees_what_is_hidden_from_the_counter():
     with OperatorCounter() as counter, Seeing() as mode, counter.hidden():
         work()
-    assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
+    assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0, ())
 
 
 def test_a_mode_that_is_entered_while_hidden_in_another_sees_too():
     with OperatorCounter() as counter, Seeing() as outer, counter.hidden(), Seeing() as inner:
         work()
-    assert inner.seen == outer.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
+    assert inner.seen == outer.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0, ())
 
 
 def test_a_tensor_of_the_learners_own_kind_does_hidden_what_it_always_does():
@@ -250,7 +250,7 @@ def test_a_tensor_of_the_learners_own_kind_does_hidden_what_it_always_does():
         with counter.hidden():
             assert torch.equal((wrapper + 1).inner, torch.full((3,), 2.0))
             torch.ones(3)
-        assert counter.take() == (0, 0, 0)
+        assert counter.take() == (0, 0, 0, ())
         assert type(wrapper + 1) is Wrapper
         assert counter.take()[2] == 1
 
@@ -263,7 +263,7 @@ def test_hidings_nest_and_end_with_an_error():
             with counter.hidden():
                 work()
             work()
-        assert counter.take() == (0, 0, 0)
+        assert counter.take() == (0, 0, 0, ())
         work()
         assert counter.take()[2] == 3
 
@@ -277,7 +277,7 @@ def test_what_is_hidden_inside_a_learners_mode_is_counted_again_afterwards():
     with OperatorCounter() as counter:
         with Hiding() as mode:
             work()
-        assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0)
+        assert mode.seen == ["ones", "ones", "mm"] and counter.take() == (0, 0, 0, ())
         work()
         assert counter.take()[2] == 3
 
@@ -312,7 +312,7 @@ def test_fake_tensors_do_no_work():
 
     with OperatorCounter() as counter, FakeTensorMode():
         nn.Linear(3, 4)(torch.ones(2, 3)).sum().backward()
-    assert counter.take() == (0, 0, 0)
+    assert counter.take() == (0, 0, 0, ())
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -13,6 +13,8 @@ from torch import nn
 
 from distlab import RankError, run, span
 from distlab.events import Compute, Done, MakeGroup, Memory, Message, Span, Wait
+from distlab.machine.machines import a100_node
+from distlab.machine.replay import replay
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -78,6 +80,19 @@ def test_a_receive_from_anyone_learns_who_it_was():
 
     recording = recorded(anyone)
     assert [done.source for done in recording.events(Done, 0) if done.source is not None] == [2]
+
+
+def test_who_it_was_is_a_rank_of_the_run_in_a_group_of_some_ranks_too():
+    def anyone():
+        group = dist.new_group([1, 2])
+        if dist.get_rank() == 1:
+            dist.send(torch.ones(1), 2, group=group)
+        if dist.get_rank() == 2:
+            return dist.recv(torch.ones(1), group=group)
+
+    recording = recorded(anyone)
+    assert [done.source for done in recording.events(Done, 2) if done.source is not None] == [1]
+    assert [(arrow.source, arrow.target) for arrow in replay(recording, a100_node).arrows] == [(1, 2)]
 
 
 def test_sub_groups_have_members_and_peers_are_ranks_of_the_world():

@@ -33,7 +33,7 @@ METADATA |= {"thread_name": "name", "thread_sort_index": "sort_index"}
 def trace_of(recording: Recording, machine=FREE, **more) -> dict:
     """The trace of a timeline, as a viewer reads it."""
     picture = timeline(recording, machine, **more)
-    return json.loads(json.dumps(trace(picture.scene, recording)))
+    return json.loads(json.dumps(trace(picture.timeline, recording)))
 
 
 def of_phase(written: dict, *phases: str) -> list[dict]:
@@ -174,8 +174,8 @@ def test_what_is_written_by_hand_is_written_as_stored():
 @pytest.mark.parametrize("case", ["a message", "measured", "measured and cut"])
 def test_what_a_rank_does_lasts_as_long_as_in_the_picture(case):
     recording, clock = CASES[case]
-    scene, written = timeline(recording, clock).scene, trace_of(recording, clock)
-    for rank, segments in enumerate(scene.segments):
+    shown, written = timeline(recording, clock).timeline, trace_of(recording, clock)
+    for rank, segments in enumerate(shown.segments):
         for kind in ("compute", "wait", "communication"):
             expected = [1e6 * (s.end - s.start) for s in segments if s.kind == kind]
             assert [dur for _, _, dur in slices(written, rank, kind)] == pytest.approx(expected)

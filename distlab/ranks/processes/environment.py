@@ -25,6 +25,7 @@ def native_environment() -> dict[str, str]:
     """
     given = [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     installed = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    torchs = [str(Path(sys.modules["torch"].__file__).parents[1])] if "torch" in sys.modules else []
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    torchs = [str(Path(torch).parents[1])] if torch else []
     folders = [str(Path(__file__).resolve().parents[3]), *given, *installed, *torchs]
     return os.environ | RANK_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}

@@ -35,7 +35,7 @@ def _set_printing(options: dict) -> None:
 
 def _numpy_printing() -> dict:
     options = np.get_printoptions()
-    return {name: options[name] for name in _PRINTING}  # its other options may hold functions
+    return {name: value for name, value in options.items() if name in _PRINTING}  # its other options may hold functions
 
 
 def _anomalies() -> tuple[bool, bool]:
@@ -64,7 +64,8 @@ def _set_precisions(found: tuple[str, ...]) -> None:
 
 
 def _owners():
-    return torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    # torch puts an object in the place of the module mkldnn, which a type checker can't see.
+    return torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 
 
 def _cudnn() -> tuple[bool, bool]:
@@ -79,8 +80,9 @@ def _log_format() -> tuple[str, str | None] | None:
     """The format of what the root logger writes to a stream; None if it writes to none, or as no format can say."""
     streams = [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]
     formatter = streams[0].formatter if streams else None
-    is_plain = type(formatter) is logging.Formatter and type(formatter._style) is logging.PercentStyle
-    return (formatter._fmt, formatter.datefmt) if is_plain else None
+    if type(formatter) is not logging.Formatter or type(formatter._style) is not logging.PercentStyle:
+        return None
+    return formatter._style._fmt, formatter.datefmt
 
 
 def _set_log_format(found: tuple[str, str | None] | None) -> None:

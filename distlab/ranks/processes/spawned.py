@@ -25,7 +25,10 @@ def main() -> None:
     Arguments: the run's folder, the digest of its job, the rank, and the handle of the connection to report to.
     """
     folder, digest, rank, handle = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4])
-    connection = (mpc.PipeConnection if os.name == "nt" else mpc.Connection)(handle)
+    if sys.platform == "win32":
+        connection = mpc.PipeConnection(handle)
+    else:
+        connection = mpc.Connection(handle)
     open_text_streams()
     try:
         worker.work(read_job(folder, digest), rank, connection, when_lost=functools.partial(_end, os._exit, folder))

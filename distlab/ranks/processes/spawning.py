@@ -13,6 +13,7 @@ from distlab.ranks.interrupts import put_off
 from distlab.ranks.job import Job
 from distlab.ranks.processes.environment import native_environment
 
+_SPAWNED = "distlab.ranks.processes.spawned"
 _END_PATIENCE = 5.0
 
 
@@ -38,22 +39,28 @@ class SpawnedRanks:
 
     def _start(self, job: Job, digest: str, rank: int) -> tuple[Connection, int]:
         ours, theirs = multiprocessing.Pipe()
-        handle = theirs.fileno()
-        if os.name == "nt":
+        output, printed = os.pipe()
+        handle, is_posix = theirs.fileno(), os.name == "posix"
+        if sys.platform == "win32":
             os.set_handle_inheritable(handle, True)
-            options = {"close_fds": False}
-        else:
-            options = {"pass_fds": [handle], "start_new_session": True}
-        self._processes[rank] = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distlab.ranks.processes.spawned", job.folder, digest, str(rank), str(handle)],
-            env=native_environment() | {"PYTHONHASHSEED": job.hash_seed(rank)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **options,
-        )
-        theirs.close()
-        return ours, os.dup(self._processes[rank].stdout.fileno())
+        try:
+            self._processes[rank] = subprocess.Popen(
+                [sys.executable, "-P", "-m", _SPAWNED, job.folder, digest, str(rank), str(handle)],
+                env=native_environment() | {"PYTHONHASHSEED": job.hash_seed(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                close_fds=is_posix,
+                pass_fds=[handle] if is_posix else [],
+                start_new_session=is_posix,
+            )
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            theirs.close()
+            os.close(printed)
+        return ours, output
 
     def exit_statuses(self) -> dict[int, int]:
         """The exit codes of the ranks that have ended, negative for a signal."""
@@ -76,7 +83,6 @@ class SpawnedRanks:
                 _kill_session(process.pid)
             process.kill()
             process.wait(_END_PATIENCE)
-            process.stdout.close()
 
 
 def _kill_session(pid: int) -> None:

@@ -118,8 +118,8 @@ class ForkServer:
 
     def _lost(self) -> StartError:
         try:
-            code = self._process.wait(_LAST_PATIENCE)  # its connection closes a moment before it is gone
-            words = self._process.stderr.read().decode(errors="replace").strip()[-2000:] or f"exit code {code}"
+            _, said = self._process.communicate(timeout=_LAST_PATIENCE)  # it is gone a moment after its connection
+            words = said.decode(errors="replace").strip()[-2000:] or f"exit code {self._process.returncode}"
         except subprocess.TimeoutExpired:
             words = "it closed its connection"
         return StartError(f"the process that starts the ranks has ended: {words}")
@@ -129,12 +129,11 @@ class ForkServer:
         self._socket.close()
         if not self.is_ready:
             self._process.kill()  # it has no ranks yet, and would go on until torch is imported
-        try:
-            self._process.wait(_END_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stderr.close()
+        with self._process:  # closes its stderr too
+            try:
+                self._process.wait(_END_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
 
 class _KeptServer:

@@ -134,7 +134,8 @@ def _seed(seed: int) -> None:
 def _join_group(job: Job, rank: int) -> None:
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if job.device == "cuda" else "gloo",
-        store=dist.FileStore(os.fsencode(job.store), job.num_ranks),  # C++ takes no name that isn't UTF-8 as a str
+        # C++ takes no name that isn't UTF-8 as a str, but as bytes, which torch's stub doesn't know.
+        store=dist.FileStore(os.fsencode(job.store), job.num_ranks),  # type: ignore[arg-type]
         rank=rank,
         world_size=job.num_ranks,
         timeout=timedelta(seconds=job.group_timeout),

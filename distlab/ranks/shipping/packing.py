@@ -133,7 +133,7 @@ def _named(fn, args: tuple) -> dict[str, object]:
 
 def _largest(named: dict[str, object]) -> str:
     sizes = {name: _size(value) or 0 for name, value in named.items()}
-    large = max(sizes, key=sizes.get, default=None)
+    large = max(sizes, key=sizes.__getitem__, default=None)
     return f". The largest part is {large}, {sizes[large] / 1e6:,.0f} MB; make it inside the function" if large else ""
 
 

@@ -138,8 +138,9 @@ class Diagnosis:
 
     def _dropper(self, rank: int, wanted: Message | MakeGroup) -> tuple[int, ...]:
         """Who dropped the Work of the other side of the send or receive that a rank waits for; nobody, or one."""
-        is_pair = isinstance(wanted, Message) and wanted.kind in P2P
-        partner = self.meetings.partner(rank, wanted.id) if is_pair else None
+        if not isinstance(wanted, Message) or wanted.kind not in P2P:
+            return ()
+        partner = self.meetings.partner(rank, wanted.id)
         return partner[:1] if partner and partner[1] in self._ranks[partner[0]].dropped else ()
 
     def _is_held(self, rank: int, wanted: Message | MakeGroup, lost: set[int]) -> bool:
@@ -176,9 +177,10 @@ class Diagnosis:
         return sorted(open_ones, key=lambda message: message is not wanted)
 
     def _dropped(self, waits: dict[int, Message | MakeGroup]) -> str:
-        for rank, wanted in waits.items():
-            for other in self._dropper(rank, wanted):
-                return dropped_words(other, self._ranks[other].left, rank, wanted)
+        messages = {rank: wanted for rank, wanted in waits.items() if isinstance(wanted, Message)}
+        for rank, message in messages.items():
+            for other in self._dropper(rank, message):
+                return dropped_words(other, self._ranks[other].left, rank, message)
         return ""
 
     def _gone(self, waits: dict[int, Message | MakeGroup], left: dict[int, str]) -> str:
@@ -194,7 +196,7 @@ class Diagnosis:
         for rank, state in enumerate(self._ranks):
             for message in state.messages.values():
                 if state.left == "returned" and message.kind == "send":
-                    return dropped_words(rank, state.left, message.peer, message._replace(kind="recv"))
+                    return dropped_words(rank, state.left, message.partner, message._replace(kind="recv"))
         return ""
 
 

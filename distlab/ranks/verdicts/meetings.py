@@ -17,7 +17,7 @@ class Misfit:
     """Operations that met and do not fit together; ``messages`` are by rank, and more may still come in."""
 
     words: Callable[[], str]
-    messages: dict[int, Message | MakeGroup]
+    messages: Mapping[int, Message | MakeGroup]
     expected: int
 
     @property
@@ -87,7 +87,7 @@ class Meetings:
             return members - self._making[wanted.group]
         if wanted.kind not in P2P:
             return members - set(self._joined.get((wanted.group, wanted.sequence), ()))
-        return members - {rank} if wanted.peer == ANY_SOURCE else {wanted.peer}
+        return members - {rank} if wanted.partner == ANY_SOURCE else {wanted.partner}
 
     @property
     def left_early(self) -> bool:
@@ -143,7 +143,7 @@ class Meetings:
     def _match_pair(self, rank: int, message: Message) -> None:
         partner = self._open_partner(rank, message)
         if partner is None:
-            source, target = (rank, message.peer) if message.kind == "send" else (message.peer, rank)
+            source, target = (rank, message.partner) if message.kind == "send" else (message.partner, rank)
             self._channels[message.kind, message.group, source, target, message.tag].append((rank, message))
             return
         other, theirs = partner
@@ -156,13 +156,12 @@ class Meetings:
         if (message.elements, message.dtype) != (theirs.elements, theirs.dtype):
             self._complain(Misfit(lambda: pair_words(pair), pair, 2))
 
-    def _correct_guess(self, rank: int, receive: Message | None, group_rank: int) -> None:
+    def _correct_guess(self, rank: int, receive: Message | None, source: int) -> None:
         """A receive from any source tells whom it came from: if that was not the guess, the two senders change
         places."""
         if receive is None or (rank, receive.id) not in self._guessed:
             return
         guessed, theirs = self._guessed.pop((rank, receive.id))
-        source = self.members[receive.group][group_rank]
         if source == guessed:
             return
         self._matched.pop((guessed, theirs.id), None)
@@ -173,8 +172,8 @@ class Meetings:
         """Takes the first message that waits on the other side of this one's channel, with its rank."""
         group, tag = message.group, message.tag
         if message.kind == "send":
-            keys = [("recv", group, source, message.peer, tag) for source in (rank, ANY_SOURCE)]
+            keys = [("recv", group, source, message.partner, tag) for source in (rank, ANY_SOURCE)]
         else:
-            sources = self.members[group] if message.peer == ANY_SOURCE else (message.peer,)
+            sources = self.members[group] if message.partner == ANY_SOURCE else (message.partner,)
             keys = [("send", group, source, rank, tag) for source in sources]
         return next((self._channels[key].popleft() for key in keys if self._channels[key]), None)

@@ -10,6 +10,7 @@ import textwrap
 import tokenize
 import traceback
 import types
+from typing import TypeGuard
 
 from distlab.ranks.cells import Source, is_learners
 
@@ -80,7 +81,7 @@ def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
     return nodes
 
 
-def _is_collective(node: ast.AST) -> bool:
+def _is_collective(node: ast.AST) -> TypeGuard[ast.Call]:
     if not isinstance(node, ast.Call) or not _CALL.fullmatch(ast.unparse(node.func)):
         return False
     return not any(keyword.arg == "async_op" for keyword in node.keywords)

@@ -34,7 +34,7 @@ def channel_words(missed: Mapping[int, Sequence[Message]], left: Mapping[int, st
     """A send and a receive that miss each other by tag, by group or by peer, or ""; ``missed`` found no partner."""
     for sender, messages in missed.items():
         for send in messages:
-            for receive in missed.get(send.peer, ()) if send.kind == "send" else ():
+            for receive in missed.get(send.partner, ()) if send.kind == "send" else ():
                 if receive.kind == "recv" and (words := _miss_words(sender, send, receive, left)):
                     return words
     return _crossed_words(missed)
@@ -46,8 +46,8 @@ def _miss_words(sender: int, send: Message, receive: Message, left: Mapping[int,
         return f"{base} with tag {send.tag}, which receives from it with tag {receive.tag}: the tags differ"
     if receive.peer == sender and receive.group != send.group:
         return f"{base} in one group, which receives from it in another: the groups differ"
-    if receive.peer in left:
-        other = f"rank {receive.peer}, which {left[receive.peer]}"
+    if receive.partner in left:
+        other = f"rank {receive.peer}, which {left[receive.partner]}"
         return f"{base}, but rank {send.peer} receives from {other}: the wrong peer"
     return ""
 
@@ -59,11 +59,11 @@ def _crossed_words(missed: Mapping[int, Sequence[Message]]) -> str:
     if len(waits) < 2 or waits.keys() != missed.keys() or not all(sends.values()):
         return ""
     rank = min(waits)
-    send, receive = sends[rank][0], waits.get(sends[rank][0].peer)
-    if receive is None or receive.peer in (rank, ANY_SOURCE):
+    send, receive = sends[rank][0], waits.get(sends[rank][0].partner)
+    if receive is None or receive.partner in (rank, ANY_SOURCE) or receive.partner not in sends:
         return ""
-    target = sends[receive.peer][0].peer if receive.peer in sends else None
-    if target is None or target == send.peer:
+    target = sends[receive.partner][0].peer
+    if target == send.peer:
         return ""
     return (
         f"rank {rank} sends to rank {send.peer}, but rank {send.peer} receives from rank {receive.peer}, which sends "
@@ -95,7 +95,7 @@ def cycle_words(waits: Mapping[int, Message | MakeGroup], missing: Callable[[int
         return f"{name_ranks(sorted(waits))} wait to receive from any rank, and nobody sends"
     cycle = _cycle(waits, missing)
     kinds = {wanted.kind if isinstance(wanted, Message) else "new_group" for wanted in (waits[rank] for rank in cycle)}
-    act = {("send",): "to send to", ("recv",): "to receive from"}.get(tuple(kinds), "for")
+    act = "to send to" if kinds == {"send"} else "to receive from" if kinds == {"recv"} else "for"
     if len(cycle) == 2:
         return f"ranks {cycle[0]} and {cycle[1]} each wait {act} the other"
     if len(cycle) > 2:

@@ -1,4 +1,4 @@
-"""Counts compute instead of timing it: FLOPs of operators that have a formula, bytes touched by the others.
+"""Counts compute instead of timing it: FLOPs of operators that have a formula, bytes that each operator touches.
 
 Views cost nothing. What runs in a thread that the learner started is not seen and counts as nothing.
 """
@@ -23,7 +23,7 @@ _FREE = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_d
 
 
 def _bytes_of(values) -> int:
-    """Bytes of the tensors among values. Every operator without a formula comes here: what is common goes first."""
+    """Bytes of the tensors among values. Every operator comes here: what is common goes first."""
     total = 0
     for value in values:
         kind = type(value)
@@ -55,16 +55,19 @@ class OperatorCounter(TorchDispatchMode):
         torch_inside.import_dynamo()
         self.flops = self.bytes = 0.0
         self.operators = 0
+        self.products: dict[tuple[float, int], int] = {}  # by FLOPs and bytes, how many
         self.before_operator: Callable | None = None  # called with (operator, args, kwargs) of all that is counted
         self._alone, self._among_others = _Hiding(self, torch_inside.PYTHON_KEYS), _Hiding(self, ())
         self.hidings = 0  # how many of them are open, one in the other
         # How to call an operator, how to count it, and the operator, by its id: its own hash is slow.
         self._known: dict[int, tuple[Callable, Callable | bool, object]] = {}
 
-    def take(self) -> tuple[float, float, int]:
-        """FLOPs, bytes and operators since the last call."""
-        taken = self.flops, self.bytes, self.operators
+    def take(self) -> tuple[float, float, int, tuple[tuple[float, float, int], ...]]:
+        """FLOPs, bytes, operators and products since the last call, as Compute has them."""
+        products = tuple((*size, count) for size, count in self.products.items())
+        taken = self.flops, self.bytes, self.operators, products
         self.flops, self.bytes, self.operators = 0.0, 0.0, 0
+        self.products.clear()
         return taken
 
     def hidden(self) -> AbstractContextManager:
@@ -106,7 +109,10 @@ class OperatorCounter(TorchDispatchMode):
         if formula is True:
             self.bytes += _bytes_of((*args, result))
         else:
-            self.flops += formula(*args, **kwargs, out_val=result) if kwargs else formula(*args, out_val=result)
+            flops = formula(*args, **kwargs, out_val=result) if kwargs else formula(*args, out_val=result)
+            self.flops += flops
+            size = flops, _bytes_of((*args, result))
+            self.products[size] = self.products.get(size, 0) + 1
         return result
 
     @staticmethod

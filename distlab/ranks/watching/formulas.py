@@ -69,7 +69,7 @@ def _fused_encoder_layer(x, width, num_heads, *weights, **named) -> int:
     return attention + 2 * prod(x.shape[:-1]) * (up.numel() + down.numel())
 
 
-_OURS = {
+_OURS: dict[str, Callable] = {
     "aten::mm": _product,
     "aten::bmm": _product,
     "aten::addmm": _biased_product,

@@ -45,7 +45,8 @@ class WatchedGroup(dist.ProcessGroup):
         under_way: UnderWay,
         run_limit: float,
     ):
-        super().__init__(real.rank(), real.size())  # C++ asks these of the wrapper, without calling Python
+        # C++ asks these of the wrapper, without calling Python. torch's stub lacks this constructor.
+        super().__init__(real.rank(), real.size())  # type: ignore[call-arg]
         self.real, self.index, self.members, self.log = real, index, members, log
         self._under_way, self._run_limit = under_way, run_limit
         self._sequence: Counter = Counter()
@@ -68,7 +69,7 @@ class WatchedGroup(dist.ProcessGroup):
                 note_issued(self.log, args, kwargs)
             with self.log.unseen():
                 work = getattr(self.real, method)(*args, **kwargs)
-        return WatchedWork(work, message, self.log, self._under_way, self._limit(args))
+        return WatchedWork(work, message, self.members, self.log, self._under_way, self._limit(args))
 
     def _limit(self, options: tuple = ()) -> float:
         """The seconds after which a wait gives up, if the learner has set them; else 0."""
@@ -117,7 +118,7 @@ class WatchedGroup(dist.ProcessGroup):
         self.log.write(Wait(message.id, message.start, message.place, when, limit))
         try:
             with self.log.unseen():
-                self.real.monitored_barrier(timeout, wait_all_ranks)
+                self.real.monitored_barrier(timeout, wait_all_ranks)  # type: ignore[attr-defined]  # not in torch's stub
         except BaseException:
             self.log.write(Fail(message.id, self.log.now()))
             raise
@@ -157,7 +158,8 @@ class _Worlds:
 
     def __init__(self, log: Log, rank: int):
         self._log, self._rank = log, rank
-        self._index, self._number, self._members = 0, 0, ()
+        self._index, self._number = 0, 0
+        self._members: tuple[int, ...] = ()
 
     def begin_group(self, name: str, ranks: Sequence[int], place: int, size: int, store: dist.Store):
         """Notes a group that is going to be made; returns its number, and its members as ranks of the run.

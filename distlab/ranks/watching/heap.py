@@ -14,7 +14,6 @@ import functools
 import gc
 import sys
 import weakref
-from collections.abc import Iterable
 
 from distlab.ranks.watching.uncompiled import uncompiled, with_uncompiled_methods
 
@@ -88,6 +87,6 @@ def _alive(known: dict[int, weakref.ref]) -> list:
     return alive
 
 
-def _older_than(generation: int) -> Iterable:
+def _older_than(generation: int) -> list:
     """The objects that a collection of a generation may have left."""
     return gc.get_objects(min(generation + 1, 2)) if sys.version_info < (3, 14) else gc.get_objects()

@@ -45,7 +45,7 @@ def graph(nodes: Iterable) -> set:
 
 def kept_by(nodes: Iterable) -> list[torch.Tensor]:
     """The tensors that nodes keep for the backward pass, as they keep them: no hook is run to compute one again."""
-    found = []
+    found: list[torch.Tensor] = []
     for node in nodes:
         names, has_attributes = _ways_to_keep[type(node)]
         if has_attributes:
@@ -54,7 +54,7 @@ def kept_by(nodes: Iterable) -> list[torch.Tensor]:
         for name in names:
             try:
                 data = getattr(node, name)
-                data = data.data if type(data) is SavedTensor else data
+                data = data.data if type(data) is SavedTensor else data  # type: ignore[attr-defined]  # torch's stub lacks it
             except RuntimeError:  # the backward pass has let it go
                 continue
             if type(data) in PLAIN:  # nearly always
@@ -113,7 +113,8 @@ def tensors_in(value) -> Iterator[torch.Tensor]:
 
 def _reachable(packed) -> Iterator[torch.Tensor]:
     """The tensors in what a hook made, whatever that is; not in modules and the like, which hold their own."""
-    met, values = set(), [packed]
+    met: set[int] = set()
+    values = [packed]
     while values and len(met) < _MOST_OBJECTS:
         value = values.pop()
         if is_tensor(value):

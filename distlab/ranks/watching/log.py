@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import marshal
 import os
@@ -62,10 +63,10 @@ class Log:
     def _compute(self) -> bytes:
         """What ran since the last event, as a record; nothing if it was short and no operator."""
         now = time.monotonic() - self._started
-        flops, bytes, operators = self.counter.take() if self.counter else (0.0, 0.0, 0)
+        flops, bytes, operators, products = self.counter.take() if self.counter else (0.0, 0.0, 0, ())
         if not operators and now - self._busy_since <= _SHORT:
             return b""
-        return _framed((_NUMBERS[Compute], self._main, flops, bytes, operators, self._busy_since, now, 0))
+        return _framed((_NUMBERS[Compute], self._main, flops, bytes, operators, self._busy_since, now, 0, products))
 
     @property
     def is_on_main_thread(self) -> bool:
@@ -112,7 +113,7 @@ class Log:
 
     def place(self) -> int:
         """The learner's line that is running now, as a number; 0 if there is none."""
-        frame = sys._getframe(1)
+        frame: types.FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             mine = self._is_learners.get(code)
@@ -166,7 +167,7 @@ class LogReader:
 
     def __init__(self, path: str):
         self._path = Path(path)
-        self._file = None
+        self._file: io.FileIO | None = None
         self._rest = b""
 
     def read(self) -> list[tuple]:

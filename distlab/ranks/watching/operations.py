@@ -7,7 +7,7 @@ group. Method names differ between releases of torch: all known ones stand here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.distributed import ReduceOp
@@ -44,7 +44,8 @@ def _options(options: Iterable) -> dict:
     for option in options:
         if isinstance(option, _REDUCE_OPS):
             fields["reduce_op"] = _name(option)
-        for name, key in _known_names(type(option)):
+        kind: type = type(option)
+        for name, key in _known_names(kind):
             value = getattr(option, name)
             fields[key] = _name(value) if key == "reduce_op" else value
     return fields
@@ -147,7 +148,7 @@ def _recv_any(size: int, tensors: Sequence, tag: int = 0) -> dict:
     return _fields("recv", tensors, peer=ANY_SOURCE, tag=int(tag))
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., dict]] = {
     "allreduce": _all_reduce,
     "allreduce_coalesced": _all_reduce,
     "broadcast": _broadcast,

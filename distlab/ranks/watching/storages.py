@@ -52,9 +52,7 @@ class Storages:
         addresses = list(map(self._addresses.get, map(id, tensors)))
         if None in addresses:
             self._ask([tensor for tensor, address in zip(tensors, addresses) if address is None], kind)
-        known = dict.fromkeys(addresses, kind)
-        known.pop(None, None)
-        self._kinds.update(known)
+        self._kinds.update(dict.fromkeys(filter(None, addresses), kind))
 
     def put_marked(self, mark: str, kind: str) -> None:
         """Says of what kind those storages are that have an attribute."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from datetime import timedelta
 
 import torch
@@ -23,14 +24,22 @@ class WatchedWork(dist.Work):
     """The Work of a watched operation: notes when it is waited for.
 
     A collective's is kept until then, as torch keeps the real one; a send's or receive's is not, so that a Work which
-    the learner drops fails as it does unwatched. ``limit`` are the seconds after which its group gives up, 0 if that is
-    later than the run's end.
+    the learner drops fails as it does unwatched. ``members`` are its group's, as ranks of the run; ``limit`` are the
+    seconds after which that gives up, 0 if that is later than the run's end.
     """
 
-    def __init__(self, real: dist.Work, message: Message, log: Log, under_way: UnderWay, limit: float):
+    def __init__(
+        self,
+        real: dist.Work,
+        message: Message,
+        members: tuple[int, ...],
+        log: Log,
+        under_way: UnderWay,
+        limit: float,
+    ):
         super().__init__()
         self._real, self._message, self._log, self._under_way = real, message, log, under_way
-        self._limit = limit
+        self._members, self._limit = members, limit
         self._is_noted = False
         if message.kind not in P2P:
             self._log.keep(message.id, self)
@@ -75,7 +84,7 @@ class WatchedWork(dist.Work):
     def _note_done(self) -> None:
         if not self._is_noted:
             self._is_noted = True
-            source = source_of(self._real) if self._message.peer == ANY_SOURCE else None
+            source = self._members[source_of(self._real)] if self._message.peer == ANY_SOURCE else None
             self._log.write(Done(self._message.id, self._log.now(), source))
             self._under_way.end(self._message.id)
             if self._log.is_on_main_thread:
@@ -126,7 +135,7 @@ def _in_fsdps_backward() -> bool:
     """Whether it is FSDP that calls, from a hook of the backward pass."""
     if not is_in_backward():
         return False
-    frame = sys._getframe(2)
+    frame: types.FrameType | None = sys._getframe(2)
     while frame and not frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp."):
         frame = frame.f_back
     return frame is not None

@@ -1,4 +1,4 @@
-"""Matrices: traffic drawn, what was observed and what is assumed apart, and what each rank sends as bars."""
+"""Traffic as an image: matrices of what was observed and of what is assumed, and what each rank sends as bars."""
 
 from __future__ import annotations
 
