@@ -13,7 +13,7 @@ from distlab.ranks import arguments
 from distlab.ranks.cells import rename
 from distlab.ranks.interrupts import Interrupted, OneInterrupt
 from distlab.ranks.job import Job, run_folder
-from distlab.ranks.limits import ClockLimit
+from distlab.ranks.limits import ClockLimit, WorkLimit
 from distlab.ranks.outcome import NONE_HAD_BEGUN, RankError, Run, describe_interrupt, rebuilt
 from distlab.ranks.output import Screen, Tape, name_ranks
 from distlab.ranks.processes.stacks import read_stack
@@ -163,7 +163,8 @@ class _Supervisor:
 
     def _collect(self) -> str:
         """Listens until every rank has reported; returns why not, if the time is up or others failed first."""
-        started, give_up = time.monotonic(), float("inf")
+        give_up = float("inf")
+        start_limit = WorkLimit(GROUP_LIMIT, work=GROUP_LIMIT * self._job.num_ranks)  # each may have to import torch
         while self._missing and time.monotonic() < give_up:
             self._listen()
             self._listener.listen()
@@ -175,8 +176,8 @@ class _Supervisor:
                 give_up = min(give_up, time.monotonic() + _GRACE)
             if len(self._ready) == self._job.num_ranks:
                 if self._limit.passed(self._ranks.pids()):
-                    return f"not finished after {self._limit.seconds:g} s (timeout={self._limit.seconds:g})"
-            elif time.monotonic() - started > GROUP_LIMIT:
+                    return self._limit.words
+            elif start_limit.passed(self._ranks.pids()):
                 absent = sorted(self._connections.keys() - self._ready)
                 return f"the process group was not made within {GROUP_LIMIT:g} s, for want of {name_ranks(absent)}"
             if not self._quiet:

@@ -26,16 +26,25 @@ class ClockLimit:
         """Whether the time is up for the processes ``pids``."""
         return self.elapsed() > self.seconds
 
+    @property
+    def words(self) -> str:
+        """What is said of a run that has passed it."""
+        return f"not finished after {self.seconds:g} s (timeout={self.seconds:g})"
+
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._started
 
 
 class WorkLimit(ClockLimit):
-    """Passed when ``seconds`` have gone by *and* the ranks have worked that long or do nothing: slow is not stuck."""
+    """Passed when ``seconds`` have gone by *and* the ranks have worked that long or do nothing: slow is not stuck.
 
-    def __init__(self, seconds: float):
+    ``work`` are the seconds that they may work, all together, if not ``seconds``.
+    """
+
+    def __init__(self, seconds: float, work: float = 0.0):
         super().__init__(seconds)
+        self._most_work = work or seconds
         self._work, self._looked, self._moved = 0.0, 0.0, time.monotonic()
 
     def passed(self, pids: list[int]) -> bool:
@@ -45,8 +54,13 @@ class WorkLimit(ClockLimit):
             self._looked, work = now, sum(map(_cpu_seconds, pids))
             if work > self._work + 0.01:
                 self._work, self._moved = work, now
-        used_up = self._work > self.seconds or self.elapsed() > _FACTOR * self.seconds
+        used_up = self._work > self._most_work or self.elapsed() > _FACTOR * self.seconds
         return super().passed(pids) and (used_up or now - self._moved > _STANDSTILL)
+
+    @property
+    def words(self) -> str:
+        """As :meth:`ClockLimit.words`: nobody has set this limit, and the clock may show more."""
+        return f"not finished after {self.seconds:g} s of work"
 
 
 def _cpu_seconds(pid: int) -> float:
