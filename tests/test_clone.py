@@ -21,6 +21,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 from distlab.course.notebook import write_release
+from tests.said import said
 
 ROOT = Path(__file__).parent.parent
 USE = "from distlab import run\nimport torch.distributed as dist\nprint(run(lambda: dist.get_rank(), ranks=2).values)"
@@ -84,7 +85,7 @@ def outputs(python, folder, *cells, **variables):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
     client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
     client.execute(cleanup_kc=True, env=os.environ | PIP | variables)
-    return ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    return ["".join(map(said, cell.outputs)) for cell in notebook.cells]
 
 
 def test_the_readmes_lines_work_in_the_folder_above_the_clone(python, repository, above):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import traceback
 import types
 from dataclasses import dataclass
 
 from distlab.course import progress
 from distlab.course.checks import exercises
 from distlab.course.exercise import Exercise, NotStarted, Wrong
+from distlab.course.missing import is_made_by, missing_names, where_to_run
 from distlab.course.notebook import Notebook
 from distlab.course.places import lab_file
+from distlab.course.shown import show
+from distlab.course.suspects import suspects
 from distlab.course.trial import Trial
 from distlab.ranks.interrupts import Interrupted
 
@@ -44,7 +48,7 @@ def check(exercise) -> None:
     except KeyboardInterrupt:
         name = getattr(exercise, "__name__", repr(exercise))
         raise Interrupted(f"Interrupted before check({name}) had found anything.") from None
-    print(verdict)
+    show(str(verdict))
     if "NBGRADER_EXECUTION" in os.environ and verdict.mark != PASSED:
         raise CheckFailed(str(verdict))
 
@@ -57,16 +61,17 @@ def examine(learners) -> Verdict:
             NOT_STARTED,
             f"{name or repr(learners)} is not an exercise of this course. Exercises: {', '.join(exercises())}",
         )
-    _, exercise = exercises()[name]
+    lab, exercise = exercises()[name]
+    if missing := missing_names(learners, lab):
+        return Verdict(NOT_STARTED, f"{name}: {where_to_run(missing)}")
     waiting = _waiting(exercise, learners)
+    why = progress.since_when(waiting, namespace_of(learners))
     if waiting and lab_file("solutions", progress.lab_of(waiting[0])) is None:
-        return Verdict(
-            NOT_STARTED, f"{name}: {', '.join(f'check({earlier})' for earlier in waiting)} must show ✓ first"
-        )
+        checks = ", ".join(f"check({earlier})" for earlier in waiting)
+        return Verdict(NOT_STARTED, f"{name}: {checks} must show ✓ first{why}")
     borrowed = _borrowed(waiting, learners)
-    note = (
-        f"\n  (with the course's own {', '.join(borrowed)}, since yours has not passed its check)" if borrowed else ""
-    )
+    names = ", ".join(borrowed)
+    note = f"\n  (with the course's own {names}, since yours has not passed its check{why})" if borrowed else ""
     verdict = _try(exercise, learners, Trial(instead={id(mine): course for mine, course in borrowed.values()}))
     if verdict.mark == PASSED and (where := progress.record_pass(name, learners)):
         note += f"\n  ({where})"
@@ -76,7 +81,8 @@ def examine(learners) -> Verdict:
 def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
     name = exercise.name
     try:
-        return Verdict(PASSED, f"{name}: {exercise.check(learners, trial)}")
+        holds = exercise.check(learners, trial)
+        return Verdict(PASSED, "\n  ".join([f"{name}: {holds}", *trial.printed()]))
     except NotStarted as stub:
         if stub.function in exercises() and stub.function != name:
             return Verdict(NOT_STARTED, f"{name}: write `{stub.function}` first")
@@ -86,17 +92,35 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
         explained = [
             *(line[0].upper() + line[1:] for line in trial.loose_ends),
             *exercise.explain(wrong.believed, wrong.fields),
-        ]
+        ] or suspects(learners)[:1]
         first, *others = explained or ["This is not yet right."]
         sentences = [first, *(f"Or: {other}" for other in others)]
-        detail = wrong.detail.replace("\n", "\n  ")
-        return Verdict(FAILED, f"{name}, {wrong.case}:\n  " + "\n  ".join([*sentences, detail]))
+        lines = "\n".join([*sentences, wrong.detail, *trial.printed()])
+        return Verdict(FAILED, f"{name}, {wrong.case}:\n  " + lines.replace("\n", "\n  "))
+    except Exception as error:  # whatever a check of ours raises, a learner gets a verdict
+        return _stopped(exercise, error)
+
+
+def _stopped(exercise: Exercise, error: Exception) -> Verdict:
+    """What is said where the check itself could not go on."""
+    lab, _ = exercises()[exercise.name]
+    wanted = error.name if isinstance(error, NameError) else error.args[0] if isinstance(error, KeyError) else None
+    if is_made_by(wanted, lab):
+        return Verdict(NOT_STARTED, f"{exercise.name}: {where_to_run([wanted])}")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    lines = [
+        f"{exercise.name}: the check itself failed. That is the course's mistake, not yours. Please report it:",
+        f"{type(error).__name__}: {error}",
+        f"{os.path.basename(place.filename)}, line {place.lineno}: {place.line}",
+    ]
+    return Verdict(FAILED, "\n  ".join(lines))
 
 
 def _waiting(exercise: Exercise, learners) -> list[str]:
-    """The earlier exercises that this one uses and that have not passed."""
+    """The earlier exercises that this one uses and that have not passed, in the lab's order."""
     namespace = namespace_of(learners)
-    return [n for n in exercise.uses if n in namespace and not progress.has_passed(n, namespace[n])]
+    used = [name for name in exercises() if name in exercise.uses]
+    return [n for n in used if n in namespace and not progress.has_passed(n, namespace[n])]
 
 
 def _borrowed(waiting: list[str], learners) -> dict[str, tuple[object, object]]:

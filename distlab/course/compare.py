@@ -56,7 +56,7 @@ def difference(got, want, tolerance: float = 1e-10, path: str = "") -> str | Non
             difference(g, w, tolerance, f"{path}[{i}]") for i, (g, w) in enumerate(zip(got, want, strict=True))
         )
     if isinstance(want, float) and isinstance(got, int | float) and not isinstance(got, bool):
-        return None if _close(got, want, tolerance) else _expected(path, f"{want:.6g}", f"{got:.6g}")
+        return None if _close(got, want, tolerance) else _expected(path, *_digits(want, got))
     same = type(got) is type(want) and got == want
     return None if same else _expected(path, _short(want), _short(got))
 
@@ -73,7 +73,17 @@ def _tensor_difference(got, want: torch.Tensor, tolerance: float, path: str) -> 
         return None
     at = tuple(int(i) for i in wrong.nonzero()[0])
     place = path + (f"[{', '.join(map(str, at))}]" if at else "")
-    return _expected(place, f"{want[at].item():.6g}", f"{got[at].item():.6g}")
+    return _expected(place, *_digits(want[at].item(), got[at].item()))
+
+
+def _digits(want: float, got: float) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to see that they differ, and at least six."""
+    for digits in range(6, 18):
+        texts = f"{want:.{digits}g}", f"{got:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    is_rounded = want != got and torch.tensor(want, dtype=torch.float32).item() == got
+    return texts[0], texts[1] + (", the same rounded to float32" if is_rounded else "")
 
 
 def _close(got: float, want: float, tolerance: float) -> bool:

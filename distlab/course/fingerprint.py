@@ -18,7 +18,30 @@ def fingerprint(obj) -> str:
     return digest.hexdigest()[:16]
 
 
-def _parts(obj, seen: set[int]):
+def own_fingerprint(obj) -> str:
+    """Hashes its own code alone."""
+    parts = _parts(obj, set(), deep=False)
+    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()[:16]
+
+
+def fingerprints_used(obj) -> dict[str, str]:
+    """The names from the notebook that its own code reads, each with the fingerprint of what it stands for."""
+    codes = [member.__code__ for member in _functions(obj)]
+    scope = next((member.__globals__ for member in _functions(obj)), {})
+    used: dict[str, str] = {}
+    for name in sorted(set().union(*map(read_globals, codes))):
+        parts = list(_used_parts(name, scope[name], {id(obj)})) if name in scope else []
+        if parts:
+            used[name] = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return used
+
+
+def _functions(obj) -> list[types.FunctionType]:
+    members = map(plain, vars(obj).values()) if isinstance(obj, type) else [obj]
+    return [member for member in members if isinstance(member, types.FunctionType)]
+
+
+def _parts(obj, seen: set[int], deep: bool = True):
     if id(obj) in seen:
         return
     seen.add(id(obj))
@@ -28,16 +51,17 @@ def _parts(obj, seen: set[int]):
             if name == "__slotnames__":  # left by whoever pickled one of its objects
                 continue
             yield name
-            yield from _parts(_plain(member), seen)
+            yield from _parts(plain(member), seen, deep)
     elif isinstance(obj, types.FunctionType):
         yield from _code_parts(obj.__code__)
         yield obj.__defaults__, obj.__kwdefaults__
-        for name in sorted(_names(obj.__code__)):
-            if name in obj.__globals__:
+        for name in sorted(read_globals(obj.__code__)):
+            if deep and name in obj.__globals__:
                 yield from _used_parts(name, obj.__globals__[name], seen)
 
 
-def _plain(member):
+def plain(member):
+    """The function of a property, class method or static method."""
     if isinstance(member, property):
         return member.fget
     return getattr(member, "__func__", member)
@@ -60,8 +84,8 @@ def _code_parts(code: types.CodeType):
             yield constant
 
 
-def _names(code: types.CodeType) -> set[str]:
+def read_globals(code: types.CodeType) -> set[str]:
     """The globals that a function reads; the attributes that it names are nobody's globals."""
-    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    inner = (read_globals(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return read.union(*inner)

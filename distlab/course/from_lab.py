@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 from distlab.course.checks import exercises
 from distlab.course.notebook import Notebook
 from distlab.course.places import lab_file
 from distlab.course.progress import has_passed
+
+_NOWHERE = (
+    "it is not in the folder of this notebook, nor among the labs of the course. Save it there under the name it had"
+)
 
 
 class NotFinished(LookupError):
@@ -26,19 +31,37 @@ def from_lab(name: str, solution: bool = False) -> SimpleNamespace:
     ValueError for an unknown lab. Where an exercise has not passed and this copy of the course has no solutions, using
     it raises NotFinished.
     """
-    learners, solutions = lab_file("labs", name), lab_file("solutions", name)
-    if learners is None and solutions is None:
-        raise ValueError(
-            f"there is no lab {name!r}; labs: {', '.join(sorted({lab for lab, _ in exercises().values()}))}"
-        )
-    passed = {} if solution or learners is None else _passed(Notebook(learners))
-    source = Notebook(solutions or learners)
+    labs = sorted({lab for lab, _ in exercises().values()})
+    if name not in (*labs, *(lab[3:] for lab in labs)):
+        raise ValueError(f"there is no lab {name!r}; labs: {', '.join(labs)}")
+    learners, problem = _readable(lab_file("labs", name))
+    solutions = lab_file("solutions", name)
+    source = Notebook(solutions) if solutions else learners
+    if source is None:
+        raise NotFinished(f"from_lab({name!r}) needs your notebook of that lab: {problem}")
+    passed = {} if solution or learners is None else _passed(learners)
     stand_in = "the solution" if solutions else "not finished"
     print(f"from {source.path.stem}: {_account(source, passed, stand_in)}")
+    if problem and not solution:
+        print(f"Note: {problem}")
     found = _public(source.definitions(instead=passed))
     if solutions is None:
         found |= {name: _unfinished(name, source.path.name) for name in source.exercises if name not in passed}
     return SimpleNamespace(**found)
+
+
+def _readable(path: Path | None) -> tuple[Notebook | None, str]:
+    """The learner's notebook, or None and what keeps it from being read: it may be half-written, or something else."""
+    if path is None:
+        return None, _NOWHERE
+    try:
+        notebook = Notebook(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return (
+            None,
+            f"{path} cannot be read as a notebook ({type(error).__name__}: {error}), so nothing of yours is used",
+        )
+    return notebook, ""
 
 
 def _unfinished(name: str, notebook: str):
@@ -46,7 +69,8 @@ def _unfinished(name: str, notebook: str):
 
     def unfinished(*args, **kwargs):
         raise NotFinished(
-            f"{name} is not finished: write it in {notebook}, run check({name}) there until it shows ✓, and save"
+            f"{name} is not finished: write it in {notebook}, run check({name}) there until it shows ✓, and save; then "
+            "run the cell of from_lab again"
         )
 
     return unfinished

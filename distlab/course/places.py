@@ -6,14 +6,25 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+HERE = Path.cwd().resolve()  # the folder of the notebook, in which its kernel starts
 DEMOS = ROOT / "labs" / "demos.ipynb"  # for instructors; the one notebook that is no lab
 
 
 def lab_file(folder: str, name: str) -> Path | None:
-    """The notebook of lab ``name`` ("data_parallel", or "02_data_parallel") in "labs" or "solutions", if it is
-    there."""
-    found = sorted((ROOT / folder).glob(f"{name}.ipynb")) or sorted((ROOT / folder).glob(f"[0-9][0-9]_{name}.ipynb"))
-    return found[0] if found else None
+    """The notebook of lab ``name`` ("data_parallel", or "02_data_parallel") in "labs" or "solutions", if it is there.
+
+    A learner whose notebooks lie outside the course (on a hub, say) has their own labs in the folder of the notebook
+    that runs, or, as nbgrader fetches them, each in a folder beside it; of several the one that was saved last.
+    """
+    folders = [ROOT / folder]
+    if folder == "labs" and not HERE.is_relative_to(ROOT):
+        folders = [HERE, *folders]
+    for place in folders:
+        for pattern in (f"{name}.ipynb", f"[0-9][0-9]_{name}.ipynb"):
+            found = [*place.glob(pattern), *(HERE.parent.glob(f"*/{pattern}") if place == HERE else ())]
+            if found:
+                return max(found, key=lambda path: path.stat().st_mtime_ns)
+    return None
 
 
 def progress_folders() -> list[Path]:

@@ -9,9 +9,11 @@ from distlab.course.exercise import NotStarted, Wrong
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
 from distlab.ranks.outcome import RankError, Run
+from distlab.ranks.output import by_rank
 from distlab.ranks.verdicts.loose_ends import loose_ends
 
 _SECONDS = 10
+_LINES, _COLUMNS = 20, 200  # of what is printed in a check, as much is shown
 
 
 class RankFailed(Wrong):
@@ -40,6 +42,7 @@ class Trial:
         self.seed = secrets.randbelow(2**31) if seed is None else seed
         self._instead = instead
         self.loose_ends: list[str] = []
+        self._output, self._printed_in = "", ""
 
     def run(self, case: str, driver, *args, ranks: int) -> list:
         """Runs ``driver(*args)`` on ranks, silently, and returns the values by rank.
@@ -57,6 +60,7 @@ class Trial:
         try:
             run = launch(driver, args, settings, WorkLimit(_SECONDS), quiet=True, instead=self._instead)
         except RankError as error:
+            self._output, self._printed_in = by_rank(error.output), case
             cause = error.failures[error.rank]
             is_bare = not cause.message and cause.raised_at is None  # a library's has a message, or a line of its own
             if cause.type == "NotImplementedError" and cause.frames and is_bare:
@@ -64,4 +68,13 @@ class Trial:
             raise RankFailed(case, error) from None
         if run.recording is not None:
             self.loose_ends = loose_ends(run.recording)
+        self._output, self._printed_in = by_rank(run.output), case
         return run
+
+    def printed(self) -> list[str]:
+        """What the last run printed, capped, under a line that says which it was; [] if it printed nothing."""
+        lines = self._output.splitlines()
+        if not lines:
+            return []
+        more = [f"… {len(lines) - _LINES} lines more"] if len(lines) > _LINES else []
+        return [f"Printed {self._printed_in}:", *(line[:_COLUMNS] for line in lines[:_LINES]), *more]

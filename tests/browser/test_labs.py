@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from distlab.course.places import ROOT
+from tests.said import said
 
 # The lab with which everybody begins, blank; the longest blank one; a solved one with hangs and all kinds of pictures.
 # nbval runs all of them anyway; DISTLAB_BROWSER=all opens them all here too.
@@ -23,7 +24,7 @@ MARK = {"labs": "○", "solutions": "✓"}
 
 
 def printed(cell: dict) -> str:
-    return "".join("".join(output.get("text", "")) for output in cell["outputs"])
+    return "".join(map(said, cell["outputs"]))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)

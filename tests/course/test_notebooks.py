@@ -13,6 +13,7 @@ from distlab import demos
 from distlab.course.checks import exercises, labs, predictions
 from distlab.course.notebook import Notebook, blank, notebooks_named, write_labs, write_release
 from distlab.course.places import DEMOS, ROOT
+from tests.said import said
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
 LABS = sorted(path for path in (ROOT / "labs").glob("*.ipynb") if path != DEMOS)
@@ -36,7 +37,7 @@ def check_cells(path: Path) -> list:
 
 
 def printed(cell) -> str:
-    return "".join(output.get("text", "") for output in cell.outputs)
+    return "".join(map(said, cell.outputs))
 
 
 def test_the_committed_labs_are_made_from_the_solutions(tmp_path):
@@ -131,6 +132,37 @@ def test_a_class_release_has_no_solutions(tmp_path):
     assert not [f for f in files if f.name == DEMOS.name]
     assert not [f for f in files if "solution" in str(f.relative_to(tmp_path)).lower() or "fault" in f.name]
     assert not [f for f in files if f.suffix == ".ipynb" and "BEGIN SOLUTION" in f.read_text()]
+
+
+def _reads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _from_earlier_labs(statements: list[ast.stmt]) -> set[str]:
+    """The names that come from from_lab(), and the functions that read such a name, in one lab's statements."""
+    given: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            given |= {statement.name} if _reads(statement) & given else set()
+        elif isinstance(statement, ast.Assign) and "from_lab" in _reads(statement):
+            given |= {n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return given
+
+
+@pytest.mark.parametrize("path", LABS, ids=name)
+def test_a_cell_that_runs_what_an_earlier_lab_built_waits_for_it(path):
+    """Or a blank lab would fail there, where a class's copy has no solutions to stand in."""
+    parsed = [(cell.source, ast.parse(re.sub(r"\A%%needs.*", "", cell.source)).body) for cell in code_cells(path)]
+    given = _from_earlier_labs([statement for _, body in parsed for statement in body])
+    for source, body in parsed:
+        runs = [s for s in body if not isinstance(s, ast.FunctionDef | ast.ClassDef) and _calls(s) & given]
+        assert not runs or source.startswith(("%%needs", "check(")), source
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """Names that are called, or handed to a call such as run()."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return {name for call in calls for part in (call.func, *call.args) for name in _reads(part)}
 
 
 def test_a_region_keeps_its_indentation_in_the_stub(tmp_path):

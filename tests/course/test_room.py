@@ -10,6 +10,7 @@ from nbclient import NotebookClient
 from distlab.course.checks import data_parallel
 from distlab.course.notebook import Notebook
 from distlab.course.places import ROOT, lab_file
+from tests.said import said
 
 LEARNERS = 8
 CELL_LIMIT = 600  # seconds: two cores, eight learners, and whatever else this computer has to do
@@ -31,7 +32,7 @@ async def work(home) -> list[str]:
     client = NotebookClient(node, timeout=CELL_LIMIT, kernel_name="python3", store_widget_state=False)
     await client.async_execute(cwd=ROOT / "labs")
     checks = [cell for cell in node.cells if cell.source.startswith("check(")]
-    return ["".join(output.get("text", "") for output in cell.outputs) for cell in checks]
+    return ["".join(map(said, cell.outputs)) for cell in checks]
 
 
 def test_eight_kernels_at_once_pass_every_check(tmp_path):

@@ -15,6 +15,8 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
+from tests.said import said
+
 IMPORTS = """
 import os, pathlib, signal, subprocess, time, warnings
 import torch, torch.distributed as dist
@@ -57,7 +59,7 @@ class Kernel:
             if message["parent_header"].get("msg_id") != request:
                 continue
             content = message["content"]
-            text += content.get("text", "") + "\n".join(content.get("traceback", []))
+            text += said(content) + "\n".join(content.get("traceback", []))
             if message["msg_type"] == "status" and content["execution_state"] == "idle":
                 return text
         raise TimeoutError(f"the cell did not end within {seconds} s: {text}")
