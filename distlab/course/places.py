@@ -16,13 +16,10 @@ def lab_file(folder: str, name: str) -> Path | None:
     A learner whose notebooks lie outside the course (on a hub, say) has their own labs in the folder of the notebook
     that runs, or, as nbgrader fetches them, each in a folder beside it; of several the one that was saved last.
     """
-    folders = [ROOT / folder]
-    if folder == "labs" and not HERE.is_relative_to(ROOT):
-        folders = [HERE, *folders]
-    for place in folders:
+    is_elsewhere = folder == "labs" and not HERE.is_relative_to(ROOT)
+    for place in [[HERE, HERE.parent / "*"] if is_elsewhere else [], [ROOT / folder]]:
         for pattern in (f"{name}.ipynb", f"[0-9][0-9]_{name}.ipynb"):
-            found = [*place.glob(pattern), *(HERE.parent.glob(f"*/{pattern}") if place == HERE else ())]
-            if found:
+            if found := [path for inside in place for path in inside.parent.glob(f"{inside.name}/{pattern}")]:
                 return max(found, key=lambda path: path.stat().st_mtime_ns)
     return None
 

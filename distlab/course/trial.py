@@ -16,6 +16,15 @@ _SECONDS = 10
 _LINES, _COLUMNS = 20, 200  # of what is printed in a check, as much is shown
 
 
+ASIDE = "\N{ZERO WIDTH SPACE}"  # a line of a check's own begins with it, and is not shown
+
+
+def _learners(output: list[str]) -> str:
+    """What the learner's code printed, by rank."""
+    texts = [[line for line in text.splitlines(keepends=True) if not line.startswith(ASIDE)] for text in output]
+    return by_rank(["".join(lines) for lines in texts])
+
+
 class RankFailed(Wrong):
     """A rank did not finish: ``error`` is the RankError. A check may know the misconception behind it: see
     ``because``."""
@@ -60,7 +69,7 @@ class Trial:
         try:
             run = launch(driver, args, settings, WorkLimit(_SECONDS), quiet=True, instead=self._instead)
         except RankError as error:
-            self._output, self._printed_in = by_rank(error.output), case
+            self._output, self._printed_in = _learners(error.output), case
             cause = error.failures[error.rank]
             is_bare = not cause.message and cause.raised_at is None  # a library's has a message, or a line of its own
             if cause.type == "NotImplementedError" and cause.frames and is_bare:
@@ -68,7 +77,7 @@ class Trial:
             raise RankFailed(case, error) from None
         if run.recording is not None:
             self.loose_ends = loose_ends(run.recording)
-        self._output, self._printed_in = by_rank(run.output), case
+        self._output, self._printed_in = _learners(run.output), case
         return run
 
     def printed(self) -> list[str]:

@@ -54,9 +54,9 @@ def run(
     set for its process (default dtype, grad mode, print options, log level and the like) holds on them.
 
     The same function runs unchanged under torchrun once that has made the group, unless it leans on what ranks share
-    only here: forked ranks (``start="fork"``, which is "auto" on Linux) have the same memory addresses, hash seed (so
-    the order of sets) and imported modules. With ``start="spawn"``, which takes seconds, each is a fresh Python with
-    addresses and a hash seed of its own, as under torchrun.
+    only here: forked ranks (``start="fork"``, which is "auto" on Linux) have the same hash seed (so the order of sets),
+    the same imported modules and, as a rule, the same memory addresses. With ``start="spawn"``, which takes seconds,
+    each is a fresh Python with addresses and a hash seed of its own, as under torchrun.
 
     Returns a Run with ``.values``, ``.output`` and ``.recording``. Raises RankError when a rank does not finish,
     ValueError or TypeError naming the argument when one is wrong.

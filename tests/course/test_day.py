@@ -197,7 +197,8 @@ def test_an_assignment_that_was_fetched_lies_in_a_folder_of_its_own(elsewhere, m
 
 def test_who_works_on_the_course_itself_has_its_labs(monkeypatch):
     monkeypatch.setattr(places, "HERE", ROOT / "solutions")
-    assert lab_file("labs", "start_here") == ROOT / "labs" / "00_start_here.ipynb"
+    for folder in ("labs", "solutions"):
+        assert lab_file(folder, "start_here") == ROOT / folder / "00_start_here.ipynb"
 
 
 @pytest.mark.parametrize("content", ["{ not json", "[]", '{"cells": [{"cell_type": "code"}]}', "{}"])

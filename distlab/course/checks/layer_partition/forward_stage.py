@@ -20,9 +20,9 @@ from distlab.course.checks.layer_partition.common import (
 )
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.trial import ASIDE, RankFailed, Trial
 
-_ARRIVED = "a message has arrived"
+_ARRIVED = f"{ASIDE}a message has arrived"
 
 
 class AsNumbers(nn.Module):

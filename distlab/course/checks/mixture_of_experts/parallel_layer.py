@@ -81,7 +81,7 @@ def layered(layer_class: type, case: Case, seed: int) -> dict:
     gradients = {n: torch.zeros_like(p.detach()) if p.grad is None else p.grad.clone() for n, p in leaves.items()}
     kept = torch.equal(x.detach(), tokens_of(case, rank, seed))
     routes = [layer.experts_TK.clone(), layer.counts_E.tolist()]
-    found = dict(type="", missing=[], y=y.detach().clone(), balance=float(layer.balance_loss), routes=routes)
+    found = dict(type="", missing=[], y=y.detach().clone(), balance=layer.balance_loss.item(), routes=routes)
     return notes | found | dict(gradients=gradients, without=without, kept=kept)
 
 
