@@ -11,6 +11,8 @@ COLOURS = {"✓": "#1a9850", "✗": "#d6453d", "○": "#8a8f98"}
 _MARK = re.compile(r"^(\s*)([✓✗○])(?= )")
 _CODE = re.compile(r"`([^`\n]+)`")
 _CAME = re.compile(r"\bexpected (.+), got (.+)$")
+_PRINTED = re.compile(r"^\s*\[ranks? [^\]]*\] .*$")
+_MONOSPACE = "font-family:var(--jp-code-font-family,monospace);font-size:90%"
 _STYLE = "white-space:pre-wrap;overflow-wrap:break-word;line-height:1.45;max-width:60em"
 
 
@@ -33,6 +35,8 @@ def as_html(text: str) -> str:
 
 def _line(line: str) -> str:
     escaped = html.escape(line, quote=False)
+    if _PRINTED.match(line):
+        return f'<span style="{_MONOSPACE}">{escaped}</span>'
     escaped = _CODE.sub(r"<code>\1</code>", escaped)
     escaped = _CAME.sub(r"expected <b>\1</b>, got <b>\2</b>", escaped)
     return _MARK.sub(_mark, escaped)

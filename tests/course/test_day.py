@@ -230,6 +230,10 @@ def test_html_has_the_same_words_with_the_mark_the_names_and_the_difference_set_
     assert "expected <b>3 &lt; 4</b>, got <b><code>x</code></b>" in html
 
 
+def test_what_ranks_printed_is_set_as_it_was():
+    assert as_html("  [ranks 0-3] `x` expected 1, got 2").count("<") == 4  # no more than a span in a div
+
+
 def test_in_a_notebook_a_verdict_has_a_text_and_an_html_form(monkeypatch):
     shown = []
     kernel = types.SimpleNamespace(kernel=True)
