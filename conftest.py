@@ -10,6 +10,8 @@ import pytest
 import torch
 from nbval.plugin import IPyNbCell
 
+from tests.said import said
+
 EXPECTED_MARK = {"solutions": "✓", "labs": "○"}
 
 
@@ -35,7 +37,7 @@ def pytest_runtest_call(item: pytest.Item):
     result = yield
     if isinstance(item, IPyNbCell) and item.cell.source.startswith("check("):
         mark = EXPECTED_MARK[item.path.parent.name]
-        text = "".join(output.get("text", "") for output in item.test_outputs)
+        text = "".join(map(said, item.test_outputs))
         assert text.startswith(mark), f"{item.cell.source} should show {mark}:\n{text}"
     return result
 

@@ -15,7 +15,7 @@ _LENGTHS = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.5, "D": 0.78, 
 _PARTS = 0.88  # inches: the width of parts of a sum, beside each other
 _GAP, _STRETCH = 0.5, 1.7  # at most: inches between two columns, and how much wider matrices may become
 _SIGNS = 15
-_SIZES = {LETTERS: 0.16, 9: 0.09}  # points of a number, and the inches that its block must have
+_SIZES = {float(LETTERS): 0.16, 9.0: 0.09}  # points of a number, and the inches that its block must have
 _SUM = okabe_ito["vermillion"]
 
 

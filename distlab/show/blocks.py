@@ -153,5 +153,5 @@ def draw_cuts(board: Board, cuts: Sequence[Cut], sizes: Mapping[float, float], e
         if size:
             board.numbers([((x0 + x1) / 2, (y0 + y1) / 2, "all" if owner is None else str(owner))], size)
     for owner, pieces in by_owner.items():
-        is_whole = owner is None
-        board.boxes(pieces, _WHOLE if is_whole else SERIES[owner % len(SERIES)], edge if is_whole else WHITE)
+        look = _WHOLE if owner is None else SERIES[owner % len(SERIES)]
+        board.boxes(pieces, look, edge if owner is None else WHITE)

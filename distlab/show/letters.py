@@ -28,16 +28,11 @@ class Word(NamedTuple):
     align: str
     is_bold: bool
 
-    def place(self) -> tuple[float, float, float, float]:
-        """The rectangle around its letters: x0, y0, x1, y1."""
-        width, half = width_of(self.text, self.size, self.is_bold), _HALF_A_CAPITAL * self.size / _POINTS
-        left = self.x - _SHARE_BEFORE[self.align] * width
-        return left, self.y - half, left + width, self.y + half
-
 
 @lru_cache(maxsize=4096)
 def _outline(text: str, size: float, is_bold: bool) -> tuple[np.ndarray, np.ndarray, float]:
     """Corners in inches from the beginning of the baseline, y upwards, with their codes; and the width."""
+    text = "".join(filter(str.isprintable, text))
     if not text.strip():
         return np.empty((0, 2)), np.empty(0, dtype=Path.code_type), 0.0
     font = FontProperties(family=FONT, weight="bold" if is_bold else "normal")
