@@ -10,6 +10,7 @@ from tests.benchmarks.table import Group, Row
 from tests.benchmarks.timing import seconds
 
 RANKS, REPEATS = 1024, 5
+AIMS = {"an all-reduce a step": 1.6, "a ring of isend and irecv": 1.4}  # million events a second
 
 
 def measure():
@@ -23,7 +24,8 @@ def measure():
     group = Group(f"replay: {RANKS:,} ranks × 1,000 events", rows)
     for name, taken in times.items():
         rates = [num_events[name] / 1e6 / time for time in (statistics.median(taken), min(taken))]
-        group.remarks.append("{}: {:.2f} million events/s, {:.2f} at best (aim: at least 1)".format(name, *rates))
+        said = "{}: {:.2f} million events/s, {:.2f} at best (aim: at least {})"
+        group.remarks.append(said.format(name, *rates, AIMS[name]))
     return group
 
 
