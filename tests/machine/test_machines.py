@@ -143,3 +143,32 @@ def test_this_computer_can_be_measured():
     assert 1e-7 < machine.inside.latency_s < 1e-1
     assert 1e6 < machine.inside.bytes_per_s < 1e12
     assert machine.link([0, 63]) == machine.inside
+
+
+def test_a_machine_as_measured_has_the_links_that_collectives_reached():
+    reached = machines.h100_node.reached()
+    assert reached.name == "H100 node as measured" and reached.between.bytes_per_s == 47e9
+    assert reached.inside.bytes_per_s < machines.h100_node.inside.bytes_per_s
+    assert replace(reached, name="", inside=FREE_LINK, between=FREE_LINK) == replace(
+        machines.h100_node, name="", inside=FREE_LINK, between=FREE_LINK
+    )
+
+
+@pytest.mark.parametrize("machine", [machines.classroom, machines.ethernet_100g], ids=lambda machine: machine.name)
+def test_links_that_nobody_measured_are_not_made_up(machine):
+    with pytest.raises(ValueError, match=f"nobody is known to have measured the links of {machine.name}"):
+        machine.reached()
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "words"),
+    [
+        ({}, 64, "hierarchical collectives, levels added)"),
+        ({"overlaps_levels": True}, 64, "hierarchical collectives, levels overlapped)"),
+        ({}, 8, "hierarchical collectives)"),
+        ({"collectives": "auto"}, 64, "the cheapest collectives, levels added)"),
+        ({"collectives": "two_way_ring"}, 64, "two way ring collectives)"),
+    ],
+)
+def test_a_description_says_how_collectives_work_and_what_becomes_of_levels(changes, ranks, words):
+    assert replace(machines.h100_cluster, **changes).describe(ranks).endswith(words)

@@ -501,3 +501,28 @@ def test_replay_leaves_the_recording_and_the_garbage_collector_as_they_were():
 def test_an_empty_recording_takes_no_time():
     assert replay(Recording([]), MACHINE).wall == 0.0
     assert replay(Recording([[], []]), MACHINE).bubble == 0.0
+
+
+def test_a_machine_that_takes_the_cheapest_says_which_it_took():
+    def write(rank: int, history: History) -> None:
+        history.collective("all_reduce", 1000).collective("all_reduce", 10**9, sequence=2)
+        history.collective("all_gather", 10**9, sequence=3)
+
+    timeline = replay(each(16, write), replace(machines.h100_cluster, collectives="auto"))
+    said = "the cheapest collectives: all gather by hierarchical, all reduce by hierarchical and recursive doubling"
+    assert said in timeline.notes
+    assert said not in replay(each(16, write), machines.h100_cluster).notes
+
+
+def test_a_reduce_scatter_and_an_all_gather_over_nodes_take_what_the_all_reduce_takes():
+    whole = replay(each(64, lambda rank, history: history.collective("all_reduce", 15 * 10**9)), machines.h100_cluster)
+    halves = replay(
+        each(
+            64,
+            lambda rank, history: history.collective("reduce_scatter", 15 * 10**9).collective(
+                "all_gather", 15 * 10**9, sequence=2
+            ),
+        ),
+        machines.h100_cluster,
+    )
+    assert whole.wall == pytest.approx(0.124, abs=0.001) and halves.wall == pytest.approx(whole.wall)
