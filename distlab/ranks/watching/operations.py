@@ -109,6 +109,16 @@ def _gather(size: int, outputs, inputs, *options, **named) -> dict:
     return fields | {"parts": _at(fields["root"], size, _flat(inputs)[0].numel()), "expects": _numels(outputs)}
 
 
+def _gather_single(size: int, output, input, *options, **named) -> dict:
+    """Since torch 2.15: the root has one output for all, the others have none, or an empty one."""
+    fields = _fields("gather", input, times=size, options=[*options, *named.values()])
+    room = output.numel() if output is not None else 0
+    return fields | {
+        "parts": _at(fields["root"], size, input.numel()),
+        "expects": (room // size,) * size if room else (),
+    }
+
+
 def _scatter(size: int, outputs, inputs, *options, **named) -> dict:
     fields = _fields("scatter", outputs, times=size, options=[*options, *named.values()])
     return fields | {"parts": _numels(inputs), "expects": _at(fields["root"], size, _flat(outputs)[0].numel())}
@@ -160,6 +170,8 @@ OPERATIONS: dict[str, Callable[..., dict]] = {
     "allgather_into_tensor_coalesced": _all_gather,
     "all_gather_single_coalesced": _all_gather,
     "gather": _gather,
+    "gather_into_tensor": _gather_single,
+    "gather_single": _gather_single,
     "scatter": _scatter,
     "reduce_scatter": _reduce_scatter,
     "_reduce_scatter_base": _reduce_scatter,
