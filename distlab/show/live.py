@@ -38,12 +38,12 @@ class LivePanel:
     def show(self, picture: Board, output: str) -> None:
         """Draws a picture, its words, and what was printed."""
         self.picture, self.output = picture, output
-        self._image.value = picture.quick_png()
-        self._words.value = words_as_html(picture)
         style = f"height:{_OUTPUT_PX}px;overflow:auto;max-width:{WIDTH}px;font-size:14px;line-height:1.35;margin:0"
         self._output.value = (
             f'<pre tabindex="0" aria-label="output of the ranks" style="{style}">{html.escape(output)}</pre>'
         )
+        self._image.value = picture.quick_png()
+        self._words.value = words_as_html(picture)  # last: who reads them finds the rest there
 
     def press(self, name: str) -> None:
         """Starts an action, as its button would, unless one is under way."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.panels import Panel
+from tests.browser.panels import TIMEOUT, Panel
 
 NOTEBOOK = "labs/demos.ipynb"
 RING, DATA, SCHEDULES, TENSOR, MEMORY, ROUTING, CLUSTER, LIVE, TALK_DATA, TALK_SCHEDULES, TALK_MEMORY, TALK_CLUSTER = (
@@ -130,11 +130,11 @@ def test_real_ranks_are_started_by_a_button_that_waits_until_they_have_finished(
     live.expect("They are running.")
     assert live.box.locator("button:disabled").count() == 2
     live.expect("All four have finished.")
-    assert "step 7: loss" in live.box.locator("pre").inner_text()
+    live.box.locator("pre", has_text="step 7: loss").wait_for(timeout=TIMEOUT)
     live.press("start a deadlock", "Enter")
     live.expect("Verdict: ranks 0 → 1 → 2 → 3 → 0 wait in a circle, each to send to the next.")
-    assert "dist.send(x, (rank + 1) % ranks)" in live.box.locator("pre").inner_text()
-    assert live.box.locator("button:disabled").count() == 0
+    live.box.locator("pre", has_text="dist.send(x, (rank + 1) % ranks)").wait_for(timeout=TIMEOUT)
+    live.box.locator("button:disabled").first.wait_for(state="detached", timeout=TIMEOUT)
 
 
 def test_the_talk_of_ten_minutes_goes_as_it_is_written(page, panel):
