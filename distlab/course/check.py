@@ -104,7 +104,9 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
 def _stopped(exercise: Exercise, error: Exception) -> Verdict:
     """What is said where the check itself could not go on."""
     lab, _ = exercises()[exercise.name]
-    wanted = error.name if isinstance(error, NameError) else error.args[0] if isinstance(error, KeyError) else None
+    wanted = error.name if isinstance(error, NameError) else None
+    if isinstance(error, KeyError):
+        wanted = next(iter(error.args), None)
     if is_made_by(wanted, lab):
         return Verdict(NOT_STARTED, f"{exercise.name}: {where_to_run([wanted])}")
     place = traceback.extract_tb(error.__traceback__)[-1]

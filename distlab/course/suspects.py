@@ -20,7 +20,8 @@ def suspects(obj) -> list[str]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(obj)))
     except (OSError, TypeError, SyntaxError):  # its source is not known
         return []
-    return list(dict.fromkeys(sentence for node in ast.walk(tree) for sentence in _of(node)))
+    nodes = sorted(ast.walk(tree), key=lambda node: getattr(node, "lineno", 0))
+    return list(dict.fromkeys(sentence for node in nodes for sentence in _of(node)))
 
 
 def _of(node: ast.AST) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import pytest
 
 from tests.course import faults
@@ -11,3 +14,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrises the tests of a ``test_faults_<lab>.py``."""
     if lab := getattr(metafunc.module, "LAB", None):
         faults.parametrize(metafunc, lab)
+
+
+@pytest.fixture
+def main(monkeypatch):
+    """A notebook's ``__main__`` of its own."""
+    module = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module

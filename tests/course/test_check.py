@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
-import types
 
 import nbformat
 import pytest
@@ -34,14 +32,6 @@ def define(source: str, name: str = "my_rows"):
     namespace = {"__name__": "__main__"}
     exec(source, namespace)
     return namespace[name]
-
-
-@pytest.fixture
-def main(monkeypatch):
-    """A notebook's ``__main__`` of its own."""
-    module = types.ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", module)
-    return module
 
 
 def test_a_right_answer_a_wrong_one_and_a_stub_are_told_apart(capsys):

@@ -34,14 +34,6 @@ def define(source: str, name: str, namespace: dict | None = None):
     return namespace[name]
 
 
-@pytest.fixture
-def main(monkeypatch):
-    """A notebook's ``__main__`` of its own."""
-    module = types.ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", module)
-    return module
-
-
 # --- a new kernel ----------------------------------------------------------------------------------
 
 
@@ -110,6 +102,7 @@ def broken(error):
         (ZeroDivisionError("by zero"), "✗", "the check itself failed. That is the course's mistake, not yours"),
         (KeyError("greet"), "○", "`greet` is not defined in this kernel"),
         (KeyError("anything"), "✗", "KeyError: 'anything'"),
+        (KeyError(), "✗", "the check itself failed"),
     ],
 )
 def test_an_error_of_a_check_becomes_a_verdict(monkeypatch, capsys, error, mark, words):
