@@ -92,7 +92,7 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
         explained = [
             *(line[0].upper() + line[1:] for line in trial.loose_ends),
             *exercise.explain(wrong.believed, wrong.fields),
-        ] or suspects(learners)[:1]
+        ] or ([wrong.general] if wrong.general else suspects(learners)[:1])
         first, *others = explained or ["This is not yet right."]
         sentences = [first, *(f"Or: {other}" for other in others)]
         lines = "\n".join([*sentences, wrong.detail, *trial.printed()])

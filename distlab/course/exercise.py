@@ -52,14 +52,16 @@ class Wrong(Exception):
     """An exercise's result is not right.
 
     ``case`` says when ("with 3 ranks and 10 rows"), ``detail`` what was expected and what came, ``believed`` which
-    misconceptions predict exactly what came, ``fields`` the values for their sentences.
+    misconceptions predict exactly what came, ``fields`` the values for their sentences; ``general`` is said where none
+    does.
     """
 
-    def __init__(self, case: str, detail: str, believed: tuple[str, ...] = (), **fields):
+    def __init__(self, case: str, detail: str, believed: tuple[str, ...] = (), general: str = "", **fields):
         super().__init__(f"{case}: {detail}")
         self.case = case
         self.detail = detail
         self.believed = believed
+        self.general = general
         self.fields = fields
 
 

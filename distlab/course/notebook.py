@@ -95,7 +95,7 @@ class Notebook:
         for cell in self.defining:
             name = cell.exercise or cell.id
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception if forgiving else ()):
-                _execute(
+                execute_source(
                     (instead or {}).get(name, cell.source),
                     f"{self.path.parent.name}/{self.path.name}, {name}",
                     namespace,
@@ -113,7 +113,8 @@ def _only_defines(cell: Cell) -> bool:
     return bool(statements) and all(isinstance(statement, _DEFINING) for statement in statements)
 
 
-def _execute(source: str, filename: str, namespace: dict) -> None:
+def execute_source(source: str, filename: str, namespace: dict) -> None:
+    """Runs a cell's text; errors in it show its lines, under ``filename``."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), namespace)
 

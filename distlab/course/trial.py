@@ -53,6 +53,10 @@ class Trial:
         self.loose_ends: list[str] = []
         self._output, self._printed_in = "", ""
 
+    def silent(self) -> Trial:
+        """Another one of the same kind, whose runs leave no trace in this one's."""
+        return Trial(self.seed, self._instead)
+
     def run(self, case: str, driver, *args, ranks: int) -> list:
         """Runs ``driver(*args)`` on ranks, silently, and returns the values by rank.
 

@@ -7,26 +7,43 @@ from __future__ import annotations
 
 import importlib
 import string
+import types
 
 import pytest
 
 from distlab.course.check import examine
 from distlab.course.checks import exercises, labs
 from distlab.course.exercise import Exercise
+from distlab.course.kit import experiment
 from distlab.course.notebook import Notebook
+from distlab.course.patches import patches_of
 from distlab.course.places import ROOT
+from tests.course.wraps import WRAPS, applies, wrapped
 from tests.faults import Fault
+from tests.rights import Right
 
 
 def faults_of(lab: str) -> tuple[Fault, ...]:
     """The wrong solutions of a lab ("zero")."""
-    return importlib.import_module(f"tests.faults.{lab}").FAULTS
+    listed = importlib.import_module(f"tests.faults.{lab}").FAULTS
+    patched = [Fault(name, p.id, p.old, p.new) for name in names_of(lab) for p in patches_of(module_of(lab).LAB, name)]
+    return (*patched, *listed)
 
 
 def names_of(lab: str) -> list[str]:
     """The exercises of a lab."""
+    return [exercise.name for exercise in module_of(lab).EXERCISES]
+
+
+def module_of(lab: str) -> types.ModuleType:
+    """The module of a lab's checks."""
     (module,) = [module for module in labs() if module.__name__.rpartition(".")[2] == lab]
-    return [exercise.name for exercise in module.EXERCISES]
+    return module
+
+
+def rights_of(lab: str) -> tuple[Right, ...]:
+    """The right answers in other styles of a lab."""
+    return importlib.import_module(f"tests.rights.{lab}").RIGHTS
 
 
 def parametrize(metafunc: pytest.Metafunc, lab: str) -> None:
@@ -34,11 +51,29 @@ def parametrize(metafunc: pytest.Metafunc, lab: str) -> None:
     if "fault" in metafunc.fixturenames:
         ids = [f"{fault.exercise}-{fault.misconception or fault.new.strip()[:24]}" for fault in faults_of(lab)]
         metafunc.parametrize("fault", faults_of(lab), ids=ids)
+    elif "right" in metafunc.fixturenames:
+        ids = [f"{right.exercise}-{right.new.strip()[:24]}" for right in rights_of(lab)]
+        metafunc.parametrize("right", rights_of(lab), ids=ids)
+    elif "wrap" in metafunc.fixturenames:
+        tried = [(name, wrap) for name in names_of(lab) for wrap in WRAPS if does_apply(name, wrap)]
+        metafunc.parametrize(("name", "wrap"), tried, ids=[f"{name}-{wrap}" for name, wrap in tried])
     elif "name" in metafunc.fixturenames:
         metafunc.parametrize("name", names_of(lab))
 
 
-def definitions(exercise: str, change: Fault | None = None) -> dict:
+def does_apply(name: str, wrap: str) -> bool:
+    """Whether a wrap is tried on an exercise: its text says so, and the lab's wrong solutions give no reason not to."""
+    notebook = Notebook(ROOT / "solutions" / f"{exercises()[name][0]}.ipynb")
+    lab = importlib.import_module(f"tests.faults.{exercises()[name][0].partition('_')[2]}")
+    return applies(wrap, notebook.exercises[name]) and (name, wrap) not in getattr(lab, "UNWRAPPED", {})
+
+
+def mark_of_wrapped(name: str, wrap: str) -> str:
+    """What the check says of a wrapped solution; "·" where the wrap makes no difference to it."""
+    return examine(wrapped(definitions(name), name, wrap)).mark if does_apply(name, wrap) else "·"
+
+
+def definitions(exercise: str, change: Fault | Right | None = None) -> dict:
     """The solutions of an exercise's lab, with one exercise changed."""
     notebook = Notebook(ROOT / "solutions" / f"{exercises()[exercise][0]}.ipynb")
     source = notebook.exercises[exercise]
@@ -74,6 +109,26 @@ def test_a_wrong_solution_is_rejected_and_its_mistake_named(fault):
         _, exercise = exercises()[fault.exercise]
         missing = [part for part in sentence_of(exercise, fault.misconception) if part not in verdict.text]
         assert not missing, f"expected {missing} in:\n{verdict.text}"
+
+
+def test_a_right_answer_in_another_style_passes_and_so_does_what_uses_it(right):
+    namespace = definitions(right.exercise, right)
+    users = [exercise.name for _, exercise in exercises().values() if right.exercise in exercise.uses]
+    for name in (right.exercise, *(user for user in users if user in namespace)):
+        verdict = examine(namespace[name])
+        assert verdict.mark == "✓", verdict.text
+
+
+def test_a_wrapped_solution_is_rejected(name, wrap, monkeypatch):
+    monkeypatch.setattr(experiment, "explain", lambda *args: ())  # that it is wrong is enough
+    verdict = examine(wrapped(definitions(name), name, wrap))
+    assert verdict.mark == "✗", verdict.text
+
+
+def test_every_core_exercise_has_right_answers_in_two_other_styles(name):
+    lab, exercise = exercises()[name]
+    styles = [right for right in rights_of(lab.partition("_")[2]) if right.exercise == name]
+    assert exercise.further or len(styles) >= 2
 
 
 def test_every_misconception_has_a_wrong_solution(name):

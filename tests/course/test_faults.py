@@ -6,7 +6,7 @@ import linecache
 from pathlib import Path
 
 from distlab.course.checks import labs
-from distlab.course.notebook import _execute
+from distlab.course.notebook import execute_source
 
 
 def test_every_lab_has_its_module_of_wrong_solutions():
@@ -21,5 +21,5 @@ def test_exercise_names_are_unique_in_the_course():
 
 def test_the_executed_source_is_what_an_error_shows():
     namespace: dict = {}
-    _execute("def f():\n    raise ValueError", "somewhere", namespace)
+    execute_source("def f():\n    raise ValueError", "somewhere", namespace)
     assert linecache.getline("somewhere", 2) == "    raise ValueError"

@@ -88,8 +88,9 @@ class Server:
         job = read_job(folder, digest)
         self._folder = folder
         worker.take_environment(job)
-        if job.payload.module not in ("", *sys.modules):  # once here, instead of on every rank of every run
-            importlib.import_module(job.payload.module)
+        if unknown := [module for module in job.payload.modules if module not in sys.modules]:
+            for module in unknown:  # once here, instead of on every rank of every run
+                importlib.import_module(module)
             gc.collect()
             gc.freeze()  # what modules hold is not what a rank holds
         pids = [self._fork(job, rank, descriptors) for rank in range(len(descriptors) // 2)]

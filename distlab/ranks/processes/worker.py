@@ -53,7 +53,7 @@ def work(job: Job, rank: int, connection, when_lost=lambda: None) -> None:
     try:
         _enter(job, rank)
         reports.wait_for_go()
-        follow_memory(log, job.payload.module)
+        follow_memory(log, job.payload.modules)
         with counting(log):
             value = _call(job)
         _wait_for_threads(is_mine)

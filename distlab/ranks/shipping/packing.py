@@ -29,12 +29,12 @@ _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRan
 class Payload:
     """A pickled ``(fn, args)`` and the source text of every function in it.
 
-    ``module`` is the one of distlab's own that ``fn`` is taken from on the ranks, "" if it goes there by value.
+    ``modules`` are those of distlab's own that something in it is taken from on the ranks.
     """
 
     data: bytes
     sources: dict[str, Source]
-    module: str = ""
+    modules: tuple[str, ...] = ()
 
 
 class TooLarge(ValueError):
@@ -59,6 +59,7 @@ class _Pickler(cloudpickle.Pickler):
     def __init__(self, file, instead: Mapping[int, object] | None = None):
         super().__init__(file)
         self.filenames: set[str] = set()
+        self.modules: set[str] = set()
         self._instead = dict(instead or {})
 
     def reducer_override(self, obj):
@@ -69,6 +70,8 @@ class _Pickler(cloudpickle.Pickler):
             return marshal.loads, (marshal.dumps(obj),)
         if name := naming.name_of(obj):
             return naming.find, name
+        if isinstance(obj, types.FunctionType | type) and str(obj.__module__).startswith(_OWN):
+            self.modules.add(obj.__module__)
         return super().reducer_override(obj)
 
 
@@ -90,7 +93,7 @@ class _ValuePickler(_Pickler):
         return super().reducer_override(obj)
 
 
-def _dumps(obj, pickler_class, limit: int, **options) -> tuple[bytes, set[str]]:
+def _dumps(obj, pickler_class, limit: int, **options) -> tuple[bytes, _Pickler]:
     file = io.BytesIO()
     pickler = pickler_class(file, **options)
     pickler.limit = limit
@@ -102,7 +105,7 @@ def _dumps(obj, pickler_class, limit: int, **options) -> tuple[bytes, set[str]]:
         raise _NoCopy(reason_of(error)) from None
     if file.tell() > limit:
         raise _too_large(file.tell(), limit)
-    return file.getvalue(), pickler.filenames
+    return file.getvalue(), pickler
 
 
 def _too_large(size: int, limit: int) -> TooLarge:
@@ -116,15 +119,14 @@ def pack(fn, args: tuple, instead: Mapping[int, object] | None = None) -> Payloa
     Raises TypeError or TooLarge naming the function, argument or global that can't be copied.
     """
     try:
-        data, filenames = _dumps((fn, args), _Pickler, PAYLOAD_LIMIT, instead=instead)
+        data, pickler = _dumps((fn, args), _Pickler, PAYLOAD_LIMIT, instead=instead)
     except TooLarge as error:
         raise TooLarge(f"the ranks can't be given copies: {error}{_largest(_named(fn, args))}") from None
     except _NoCopy as error:
         broken = " and ".join(_broken(_named(fn, args), set())) or "something that the function uses"
         blame = f"It is {broken} that can't be copied; make it inside the function instead"
         raise TypeError(f"the ranks can't be given a copy: {error}. {blame}") from None
-    module = getattr(fn, "__module__", None) or ""
-    return Payload(data, snapshot(filenames), module if module.startswith(_OWN) else "")
+    return Payload(data, snapshot(pickler.filenames), tuple(sorted(pickler.modules)))
 
 
 def _named(fn, args: tuple) -> dict[str, object]:

@@ -39,13 +39,13 @@ _ASKED = 25  # objects in whose time one tensor, or one node of a graph, is aske
 _NODE_OF, _GRADIENT_OF = attrgetter("grad_fn"), attrgetter("grad")
 
 
-def follow_memory(log, module: str) -> None:
+def follow_memory(log, modules: Iterable[str]) -> None:
     """From here on knows what this process makes, where compute is recorded too; what it holds already is left out.
 
-    ``module`` is imported first, if it has a name: what modules hold is not what a rank holds.
+    ``modules`` are imported first: what modules hold is not what a rank holds.
     """
     if log.counter is not None:
-        if module:
+        for module in modules:
             importlib.import_module(module)
         log.heap = Heap(Tensor, torch.optim.Optimizer, FRAME, CACHED)
 

@@ -2,144 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import (
-    Tensors,
-    bytes_sent,
-    gradients_of,
-    listed,
-    mean_of,
-    misconceptions,
-    times,
-    with_ranks,
-)
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.checks.data_parallel.common import mean_of
+from distlab.course.exercise import Exercise
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job, listed
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import Tensors, coded, gradients_of, misconceptions
+from distlab.course.kit.outcome import Outcome
 
 
-def small_model(tied: bool = False, frozen: bool = False) -> nn.Sequential:
-    """Two layers, on request with one weight for both and with a frozen bias."""
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).double()
-    if tied:
+def case(rows: list[int], words: str = "", absent: bool = False, hard: bool = False) -> Case:
+    """``rows`` are every rank's; ``absent`` takes one gradient away on rank 1, ``hard`` ties and freezes weights."""
+    return Case(len(rows), f" holding {listed(rows)} rows{words}", rows=rows, absent=absent, hard=hard)
+
+
+def model_of(job: Job) -> nn.Sequential:
+    """Two layers; where it is hard with one weight for both, and a frozen bias."""
+    model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)).to(job.dtype)
+    if job["hard"]:
         model[1].weight = model[0].weight
-    if frozen:
         model[0].bias.requires_grad_(False)
     return model
 
 
-def _coded(model: nn.Module, rank: int) -> Tensors:
-    """Rank r's gradients: 1, 2, 3, … times 10^r, so that a digit says whose share it is; 0 for what is frozen."""
-    sizes = [p.numel() for p in model.parameters()]
-    numbers = (torch.arange(1, sum(sizes) + 1, dtype=torch.float64) * 10**rank).split(sizes)
-    return {name: values.view_as(p) * p.requires_grad for (name, p), values in zip(model.named_parameters(), numbers)}
+def own_gradients(job: Job, rank: int) -> Tensors:
+    """What a rank brings, by name; what is frozen, or is not there on this rank, has none."""
+    parameters = dict(model_of(job).named_parameters())
+    found = dict(zip(parameters, coded([p.shape for p in parameters.values()], rank, job.dtype)))
+    is_absent = {"1.bias"} if job["absent"] and rank == 1 else set()
+    there = (name for name, p in parameters.items() if p.requires_grad and job["rows"][rank])
+    return {name: found[name] for name in there if name not in is_absent}
 
 
-def _is_none(name: str, rank: int, rows: list[int], absent: bool) -> bool:
-    return not rows[rank] or (absent and rank == 1 and name == "1.bias")
+def drive(lab, job: Job) -> dict:
+    """On a rank: its gradients after ``average_gradients``, and which frozen parameters got one."""
+    model, own = model_of(job), own_gradients(job, dist.get_rank())
+    for name, gradient in own.items():
+        model.get_parameter(name).grad = gradient
+    call(lab.average_gradients, model, job["rows"][dist.get_rank()])
+    frozen = [name for name, p in model.named_parameters() if p.grad is not None and not p.requires_grad]
+    return {"the gradients": gradients_of(model), "frozen parameters with a .grad": frozen}
 
 
-def averaged(average_gradients, rows: list[int], absent: bool, kind: dict) -> tuple[Tensors, bool]:
-    """On a rank: its gradients after ``average_gradients``, and whether a frozen parameter got one.
-
-    ``rows`` are every rank's; one without rows has no gradients. ``absent`` takes one away on rank 1.
-    """
-    rank = dist.get_rank()
-    model = small_model(**kind)
-    coded = _coded(model, rank)
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and not _is_none(name, rank, rows, absent):
-            parameter.grad = coded[name]
-    average_gradients(model, rows[rank])
-    frozen_got_one = any(p.grad is not None for p in model.parameters() if not p.requires_grad)
-    return gradients_of(model), frozen_got_one
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """The mean over all rows, on every rank."""
+    zeros = gradients_of(model_of(job))
+    mean = mean_of([zeros | own_gradients(job, rank) for rank in range(job.ranks)], job["rows"])
+    return [{"the gradients": mean, "frozen parameters with a .grad": []}] * job.ranks
 
 
-def check_average_gradients(learners: Callable[[nn.Module, int], None], trial: Trial) -> str:
-    """Tries ``average_gradients`` on even and uneven shards, then on models that make it hard."""
-    for rows in ([2, 2, 2], [3, 2, 2], [5]):
-        _try_average(learners, trial, rows)
-    _try_average(learners, trial, [3, 3, 2, 2], tied=True, frozen=True)
-    _try_average(learners, trial, [3, 2, 2], absent=True)
-    _try_average(learners, trial, [1, 0])
-    return (
-        "on every rank, every gradient is the mean over the whole batch, weighted by rows; with 1 to 4 ranks, "
-        "uneven and empty shards, tied and frozen parameters, and a parameter without a gradient"
-    )
-
-
-def _try_average(learners, trial: Trial, rows: list[int], absent: bool = False, **kind: bool) -> None:
-    ranks, some_are_none = len(rows), absent or 0 in rows
-    case = f"{with_ranks(ranks)} holding {listed(rows)} rows"
-    if some_are_none:
-        case += f", {'one .grad' if absent else 'every .grad'} None on rank 1"
-    try:
-        run = trial.watch(case, averaged, learners, rows, absent, kind, ranks=ranks)
-    except RankFailed as failed:
-        raise failed.because(*_why_none_fails(failed)) if some_are_none else failed from None
-    model = small_model(**kind)
-    own = [
-        {n: g * (not _is_none(n, rank, rows, absent)) for n, g in _coded(model, rank).items()} for rank in range(ranks)
-    ]
-    gradients, frozen_got_one = zip(*run.values)
-    wide = rows.index(min(rows))
-    fields = dict(ranks=ranks, total=sum(rows), wide=wide)
-    compare(f"{case}, the gradients", gradients, [mean_of(own, rows)] * ranks, _wrong_averages(own, rows), **fields)
-    if any(frozen_got_one):
-        raise Wrong(case, "a frozen parameter's .grad: expected None, got a tensor", ("frozen",))
-    _count_bytes(case, bytes_sent(run.recording, {"all_reduce", "broadcast", "all_gather"}), model)
-
-
-def _count_bytes(case: str, sent: int, model: nn.Module) -> None:
-    """Raises Wrong if more was sent than each trainable parameter once; a bucket may hold the number of rows too."""
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    listed_twice = sum(p.numel() for layer in model for p in layer.parameters() if p.requires_grad)
-    frozen = sum(p.numel() for p in model.parameters()) - trainable
-    wanted = 8 * trainable
-    if sent > wanted + 8:
-        known = {8 * (trainable + frozen): ("frozen",)} if frozen else {}
-        known |= {8 * listed_twice: ("tied-twice",)} if listed_twice > trainable else {}
-        detail = f"bytes of gradients that rank 0 sent: expected {wanted}, got {sent}"
-        raise Wrong(case, detail, known.get(sent, ()))
-
-
-def _wrong_averages(own: list[Tensors], rows: list[int]) -> dict[str, list[Tensors]]:
-    """What each misconception would have left, by rank."""
-    ranks = len(rows)
-    mean, mean_of_means = mean_of(own, rows), mean_of(own)
-    return {
-        "sum": [times(mean_of_means, ranks)] * ranks,
-        "weighted-sum": [times(mean, sum(rows))] * ranks,
-        "halved": [times(mean_of_means, ranks / 2)] * ranks,
-        "mean-of-means": [mean_of_means] * ranks,
-        "divided-twice": [times(mean, 1 / ranks)] * ranks,
-        "by-ranks": [times(mean, sum(rows) / ranks)] * ranks,
-        "own-rows": [times(mean, sum(rows) / max(n, 1)) for n in rows],
-        "kept": own,
-        "rank-0": [own[0]] * ranks,
-    }
-
-
-def _why_none_fails(failed: RankFailed) -> tuple[str, ...]:
-    """Which misconception about a .grad of None shows as this failure, if one does."""
-    cause, verdict = failed.error.failures[failed.error.rank], failed.error.verdict
-    if cause.kind == "raised" and "NoneType" in cause.message:
-        return ("none-raises",)
-    if "different dtypes" in verdict or "dtype" in cause.message:
-        return ("float32-zeros",)
-    if cause.kind == "raised":
-        return ()
-    return ("leaves-idle",) if "never joined all_reduce #1," in verdict else ("skips-none",)
+def judge(job: Job, outcome: Outcome):
+    """Every trainable parameter is sent once; a bucket may be padded, and hold the number of rows too."""
+    trainable = sum(p.nbytes for p in model_of(job).parameters() if p.requires_grad)
+    yield from more_than(2 * (trainable + job.ranks * job.dtype.itemsize), outcome, "the bytes sent")
 
 
 AVERAGE_GRADIENTS = Exercise(
     "average_gradients",
-    check_average_gradients,
+    Experiment(
+        (
+            case([2, 2, 2]),
+            case([3, 2, 2]),
+            case([5]),
+            case([3, 3, 2, 2], hard=True),
+            case([3, 2, 2], ", one .grad None on rank 1", absent=True),
+            case([1, 0], ", every .grad None on rank 1"),
+        ),
+        drive,
+        expect,
+        judge=judge,
+        fields=lambda job, _: {"total": sum(job["rows"]), "wide": job["rows"].index(min(job["rows"]))},
+        holds="on every rank, every gradient is the mean over the whole batch, weighted by rows; with 1 to 4 ranks, "
+        "uneven and empty shards, tied and frozen parameters, and a parameter without a gradient",
+    ),
     misconceptions=misconceptions(
         sum="Every gradient is {ranks} times too large: summed over {ranks} ranks, never divided.",
         weighted_sum="Every gradient is {total} times too large: summed over {total} rows, never divided.",

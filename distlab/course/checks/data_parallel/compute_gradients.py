@@ -2,109 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import (
-    Tensors,
-    copy_of,
-    gradients_of,
-    listed,
-    make_batch,
-    misconceptions,
-    same_batch,
-    times,
-    weights_of,
-    with_ranks,
-)
-from distlab.course.compare import compare, difference_by_rank
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import Trial
+from distlab.course.checks.data_parallel.common import batch_of
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import Case, Job, listed
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import gradients_of, misconceptions
 from distlab.models import mlp
 
 
-def classifier(seed: int) -> nn.Module:
-    """A plain model for batches of ``make_batch``; the same for the same seed."""
-    return mlp(4, 5, 3, seed=seed, dtype=torch.float64)
+def classifier(job: Job) -> nn.Module:
+    """A plain model for batches of 4 numbers a row in three classes."""
+    return mlp(4, 5, 3, seed=job.seed, dtype=job.dtype)
 
 
-def computed(compute_gradients, seed: int, sizes: list[int]) -> dict:
-    """On a rank: what ``compute_gradients`` returns and leaves behind, for as many rows as ``sizes`` says."""
-    model = classifier(seed)
-    batch = make_batch(seed + dist.get_rank(), sizes[dist.get_rank()])
-    given = copy_of(batch)
-    loss = compute_gradients(model, *given)
-    attached = isinstance(loss, torch.Tensor) and loss.requires_grad
-    found = dict(loss=loss, gradients=gradients_of(model), weights=weights_of(model))
-    return found | dict(attached=attached, kept=same_batch(batch, given))
+def drive(lab, job: Job) -> dict:
+    """On a rank: the loss of its rows, and the gradients that are there afterwards."""
+    model, rank = classifier(job), dist.get_rank()
+    loss = call(lab.compute_gradients, model, *batch_of(job, job["rows"][rank], of=rank))
+    found = {"the loss": loss, "the gradients": gradients_of(model)}
+    return found | {"the loss, requires_grad": isinstance(loss, torch.Tensor) and loss.requires_grad}
 
 
-def _right_gradients(seed: int, sizes: list[int], loss_of=F.cross_entropy) -> tuple[list, list[Tensors]]:
-    """The losses and gradients by rank."""
-    losses, gradients = [], []
-    for rank, num_rows in enumerate(sizes):
-        model = classifier(seed)
-        x_BD, y_B = make_batch(seed + rank, num_rows)
-        loss = loss_of(model(x_BD), y_B) if num_rows else model(x_BD).sum()
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """Each rank's loss and gradients; 0 where it has no rows."""
+    want = []
+    for rank, num_rows in enumerate(job["rows"]):
+        model = classifier(job)
+        x_bD, y_b = batch_of(job, num_rows, of=rank)
+        loss = F.cross_entropy(model(x_bD), y_b) if num_rows else model(x_bD).sum()
         loss.backward()
-        losses.append(loss.detach())
-        gradients.append(gradients_of(model))
-    return losses, gradients
-
-
-def _summed(logits_BC, y_B):
-    return F.cross_entropy(logits_BC, y_B, reduction="sum")
-
-
-def _softmax_twice(logits_BC, y_B):
-    return F.cross_entropy(logits_BC.softmax(dim=-1), y_B)
-
-
-def check_compute_gradients(learners: Callable, trial: Trial) -> str:
-    """Tries ``compute_gradients`` on a few rows and on none."""
-    for sizes in ([4], [3, 2], [2, 2, 0]):
-        case = f"{with_ranks(len(sizes))} holding {listed(sizes)} rows"
-        found = trial.run(case, computed, learners, trial.seed, sizes, ranks=len(sizes))
-        _compare_computed(case, found, trial.seed, sizes)
-    return "the mean loss of this rank's rows, detached, and its gradients; zeros on a rank without rows"
-
-
-def _compare_computed(case: str, found: list[dict], seed: int, sizes: list[int]) -> None:
-    losses, gradients = _right_gradients(seed, sizes)
-    sums, twice = _right_gradients(seed, sizes, _summed), _right_gradients(seed, sizes, _softmax_twice)
-    got = [one["loss"] for one in found]
-    _refuse_nan(case, got, sizes)
-    float32 = [loss if n else torch.tensor(0.0) for loss, n in zip(losses, sizes)]
-    beliefs = {"sum": sums[0], "softmax-twice": twice[0], "float32-zero": float32}
-    compare(f"{case}, the loss", got, losses, beliefs)
-    none = [times(g, 0) for g in gradients]
-    beliefs = {"sum": sums[1], "softmax-twice": twice[1], "no-backward": none}
-    compare(f"{case}, the gradients", [one["gradients"] for one in found], gradients, beliefs)
-    weights = [weights_of(classifier(seed))] * len(sizes)
-    if detail := difference_by_rank([one["weights"] for one in found], weights):
-        raise Wrong(f"{case}, the weights", detail, ("moves",))
-    if any(one["attached"] for one in found):
-        raise Wrong(f"{case}, the loss", "expected requires_grad False, got True", ("attached",))
-    if not all(one["kept"] for one in found):
-        raise Wrong(case, "expected the rows and labels as they were, got others")
-
-
-def _refuse_nan(case: str, losses: list, sizes: list[int]) -> None:
-    """``nan`` differs from everything, itself too, so that no comparison can name it."""
-    for rank, loss in enumerate(losses):
-        number = loss.sum().item() if isinstance(loss, torch.Tensor) else loss
-        if number != number:
-            known = () if sizes[rank] else ("nan",)
-            raise Wrong(f"{case}, the loss", f"rank {rank}: expected a number, got nan", known, rank=rank)
+        found = {"the loss": loss.detach(), "the gradients": gradients_of(model)}
+        want.append(found | {"the loss, requires_grad": False})
+    return want
 
 
 COMPUTE_GRADIENTS = Exercise(
     "compute_gradients",
-    check_compute_gradients,
+    Experiment(
+        [Case(len(rows), f" holding {listed(rows)} rows", rows=rows) for rows in ([4], [3, 2], [2, 2, 0])],
+        drive,
+        expect,
+        fields=lambda job, _: {"rank": job.ranks - 1},
+        holds="the mean loss of this rank's rows, detached, and its gradients; zeros on a rank without rows",
+    ),
     misconceptions=misconceptions(
         sum="The loss is the sum over this rank's rows; their mean is asked for.",
         softmax_twice="The softmax is taken twice: F.cross_entropy expects the model's output as it is.",

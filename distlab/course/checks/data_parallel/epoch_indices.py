@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.data_parallel.common import misconceptions, shards_of, with_ranks
 from distlab.course.exercise import Exercise, Wrong
+from distlab.course.kit.case import with_ranks
+from distlab.course.kit.fixtures import misconceptions, shares
 from distlab.course.trial import Trial
 
 
@@ -74,7 +75,7 @@ def _check_agreement(case: str, by_rank: list[dict], num_rows: int) -> None:
 
 def _lost(by_rank: list[dict], num_rows: int) -> int:
     """How many rows nobody has when each rank takes its shard of its own order."""
-    shards = shards_of(num_rows, len(by_rank))
+    shards = shares(num_rows, len(by_rank))
     return num_rows - len(
         {row for orders, shard in zip(by_rank, shards) for row in orders["alike"][list(shard)].tolist()}
     )

@@ -2,80 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import Tensors, misconceptions, with_ranks
-from distlab.course.compare import compare
 from distlab.course.exercise import Exercise
-from distlab.course.trial import Trial
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import Tensors, misconceptions
+from distlab.course.kit.outcome import Outcome
+
+KINDS = "trainable parameters", "frozen parameters", "buffers"
 
 
-def plain_model() -> nn.Module:
-    """Has trainable parameters only."""
-    return nn.Linear(3, 2).double()
-
-
-def varied_model() -> nn.Module:
-    """Has tied weights, a frozen layer, and buffers of floating-point and whole numbers."""
-    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 2)).double()
+def model_of(job: Job, rank: int) -> nn.Module:
+    """A rank's own numbers; where it is varied with tied weights, a frozen layer, and buffers of every sort."""
+    torch.manual_seed(job.seed + rank)
+    if not job["varied"]:
+        return nn.Linear(3, 2).to(job.dtype)
+    model = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Linear(5, 5), nn.Linear(5, 2)).to(job.dtype)
     model[2].weight = model[0].weight
     model[3].requires_grad_(False)
     model[1].running_mean.normal_()
     model[1].num_batches_tracked += int(torch.randint(1000, ()))
+    model.register_buffer("mask", torch.randn(3).to(job.dtype), persistent=False)
     return model
 
 
-_LEFT_OUT = {"trainable parameters": "kept", "frozen parameters": "frozen", "buffers": "buffers"}
-
-
-def _held(model: nn.Module) -> dict[str, Tensors]:
+def held(model: nn.Module) -> dict[str, Tensors]:
     """The tensors of a model by kind and name, the very ones."""
     parameters = dict(model.named_parameters())
-    return {
-        "trainable parameters": {name: p.data for name, p in parameters.items() if p.requires_grad},
-        "frozen parameters": {name: p.data for name, p in parameters.items() if not p.requires_grad},
-        "buffers": dict(model.named_buffers()),
-    }
+    trainable = {name: p.data for name, p in parameters.items() if p.requires_grad}
+    frozen = {name: p.data for name, p in parameters.items() if not p.requires_grad}
+    return dict(zip(KINDS, (trainable, frozen, dict(model.named_buffers()))))
 
 
-def replicated(replicate, make_model, seed: int) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
-    """On a rank: the tensors of a model of its own before and after ``replicate``."""
-    torch.manual_seed(seed + dist.get_rank())
-    model = make_model()
+def drive(lab, job: Job) -> dict:
+    """On a rank: the tensors of its model after ``replicate``, those that an optimizer has known all along."""
+    model = model_of(job, dist.get_rank())
     known = dict(model.named_parameters())
-    before = {kind: {name: t.clone() for name, t in tensors.items()} for kind, tensors in _held(model).items()}
-    replicate(model)
-    after = _held(model)
-    for tensors in after.values():
-        tensors.update({name: known[name].detach() for name in tensors if name in known})
-    return before, after
+    call(lab.replicate, model, changes=(0,))
+    after = held(model)
+    return {kind: {name: known.get(name, tensor).detach() for name, tensor in after[kind].items()} for kind in KINDS}
 
 
-def check_replicate(learners: Callable[[nn.Module], None], trial: Trial) -> str:
-    """Tries ``replicate`` on models that differ from rank to rank."""
-    for ranks, make_model in ((2, plain_model), (3, varied_model), (4, varied_model), (1, varied_model)):
-        case = with_ranks(ranks) + (", which start from different numbers" if ranks > 1 else "")
-        before, after = zip(*trial.run(case, replicated, learners, make_model, trial.seed, ranks=ranks))
-        for kind, left_out in _LEFT_OUT.items():
-            own = [tensors[kind] for tensors in before]
-            average = {name: sum(tensors[name].double() for tensors in own) / ranks for name in own[0]}
-            beliefs = {left_out: own, "average": [average] * ranks, "wrong-source": [own[-1]] * ranks}
-            got = [tensors[kind] for tensors in after]
-            compare(f"{case}, {kind}", got, [own[0]] * ranks, beliefs, last=ranks - 1)
-    return "every rank holds rank 0's parameters, the frozen ones too, and its buffers; with 1 to 4 ranks"
+def judge(job: Job, outcome: Outcome):
+    """Every tensor is sent once: a bucket may be padded."""
+    whole = sum(t.nbytes for tensors in held(model_of(job, 0)).values() for t in tensors.values())
+    twice = 2 if any(m.kind == "all_reduce" for m in outcome.messages(0)) else 1
+    yield from more_than(twice * (whole + 8 * job.ranks), outcome, "the bytes sent")
 
 
 REPLICATE = Exercise(
     "replicate",
-    check_replicate,
+    Experiment(
+        [Case(2, ", which start from different numbers", varied=False)]
+        + [Case(r, ", which start from different numbers" * (r > 1), varied=True) for r in (3, 4, 1)],
+        drive,
+        lambda job, _: [held(model_of(job, 0))] * job.ranks,
+        judge=judge,
+        fields=lambda job, _: {"last": job.ranks - 1},
+        holds="every rank holds rank 0's parameters, the frozen ones too, and its buffers; with 1 to 4 ranks",
+    ),
     misconceptions=misconceptions(
         kept="Every rank kept its own: nothing of rank 0's has arrived in the model.",
         frozen="The frozen parameters (requires_grad=False) were left out, and the forward pass uses them too.",
         buffers="The buffers were left out: model.parameters() has none of them, model.buffers() has all.",
+        state_dict="state_dict() is what a file needs: it leaves out buffers that are not persistent, and lists tied "
+        "weights once for each of their names. model.parameters() and model.buffers() have each tensor once.",
         average="The ranks hold the average over all ranks; what rank 0 started from is asked for.",
         wrong_source="The ranks hold what rank {last} started from; rank 0's is asked for.",
     ),

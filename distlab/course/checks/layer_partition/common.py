@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import listed, misconceptions, with_ranks
 from distlab.course.exercise import Wrong
+from distlab.course.kit.case import listed, with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed
 from distlab.events import Message
 from distlab.recording import Recording

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from distlab.course.checks.data_parallel.common import listed, misconceptions, with_ranks
 from distlab.course.exercise import Wrong
+from distlab.course.kit.case import listed, with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed
 
 __all__ = [

@@ -8,10 +8,11 @@ from math import sqrt
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
 from distlab.course.checks.zero.common import inside, numbers, padded, part, storage_bytes, unit_of
 from distlab.course.compare import compare, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
+from distlab.course.kit.case import with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed, Trial
 from distlab.events import Wait
 from distlab.ranks.watching.spans import span

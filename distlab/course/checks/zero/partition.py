@@ -8,10 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
 from distlab.course.checks.zero.common import padded, part
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
+from distlab.course.kit.case import with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed, Trial
 
 SHAPES = ((2,), (2, 3), (1, 2, 2))  # of the parameters: 2 + 6 + 4 numbers

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
 from distlab.course.checks.zero.common import (
     coded,
     divided,
@@ -25,6 +24,8 @@ from distlab.course.checks.zero.common import (
 from distlab.course.checks.zero.zero1 import why_sizes_differ
 from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
+from distlab.course.kit.case import with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
 from distlab.ranks.watching.spans import span

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.data_parallel.common import misconceptions, with_ranks
 from distlab.course.checks.zero.common import (
     coded,
     divided,
@@ -23,6 +22,8 @@ from distlab.course.checks.zero.common import (
 )
 from distlab.course.compare import compare, difference, difference_by_rank
 from distlab.course.exercise import Exercise, Wrong
+from distlab.course.kit.case import with_ranks
+from distlab.course.kit.fixtures import misconceptions
 from distlab.course.trial import RankFailed, Trial
 from distlab.ranks.outcome import Run
 from distlab.ranks.watching.spans import span

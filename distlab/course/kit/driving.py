@@ -1,0 +1,84 @@
+"""On a rank: does the jobs of a check one after the other, and sees what the learner's code was given and changed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from distlab.course.kit.case import Job
+from distlab.course.trial import ASIDE
+from distlab.ranks.shipping.packing import pack_value
+from distlab.ranks.watching.spans import span
+
+Driver = Callable[[SimpleNamespace, Job], dict]
+JOB = "job "
+
+_changed: list[str] = []  # what the calls of the job that runs have changed
+_kept: list[object] = []
+
+
+def drive_all(drive: Driver, labs: Sequence[SimpleNamespace], jobs: Sequence[Job]) -> list[tuple[bytes, list[str]]]:
+    """On a rank: what came of every job with the exercises of its lab, packed, and what they changed and should not."""
+    _differ_in_addresses()
+    found = []
+    for number, (lab, job) in enumerate(zip(labs, jobs, strict=True)):
+        print(f"{ASIDE}{JOB}{number}", flush=True)
+        if number:
+            dist.barrier()  # or a rank that has left early would begin this one beside those still in the last
+        torch.manual_seed(job.seed)
+        _changed.clear()
+        with span(f"{JOB}{number}"):
+            values = drive(lab, job)
+        found.append((pack_value(values), list(_changed)))  # packed, so that no job holds memory while another runs
+    return found
+
+
+def call(function: Callable, *args, changes: Sequence[int] = ()):
+    """Calls a learner's function in a span, and notes which arguments it changed; ``changes`` are those it may."""
+    looks = [None if number in changes else _look(arg) for number, arg in enumerate(args)]
+    with span("call"):
+        value = function(*args)
+    for number, (arg, look) in enumerate(zip(args, looks, strict=True)):
+        if number not in changes and not _same(_look(arg), look):
+            _changed.append(_name(function, number))
+    return value
+
+
+def _differ_in_addresses() -> None:
+    """Gives each rank objects at other addresses than the others: an order taken from a set is then another there."""
+    _kept.extend(nn.Parameter(torch.empty(0)) for _ in range(3 * dist.get_rank()))
+
+
+def _name(function: Callable, number: int) -> str:
+    try:
+        return list(inspect.signature(function).parameters)[number]
+    except (ValueError, IndexError):
+        return f"argument {number + 1}"
+
+
+def _look(value):
+    """What there is to see of a value: numbers of tensors, lists and dicts; the weights of a module, not gradients."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone(), value.requires_grad
+    if isinstance(value, nn.Module):
+        return [(name, _look(tensor)) for name, tensor in (*value.named_parameters(), *value.named_buffers())]
+    if isinstance(value, dict):
+        return {key: _look(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_look(each) for each in value]
+    return id(value)
+
+
+def _same(one, other) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and one == other

@@ -1,0 +1,138 @@
+"""A check as data: cases, a driver, what to expect. All cases of a world size are tried at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
+
+from distlab.course.checks import exercises
+from distlab.course.compare import difference
+from distlab.course.exercise import Wrong
+from distlab.course.kit.case import Case, Job, jobs_of
+from distlab.course.kit.driving import Driver
+from distlab.course.kit.naming import Finding, explain
+from distlab.course.kit.outcome import Attempt, Outcome, attempt, reached
+from distlab.course.trial import RankFailed, Trial
+
+Complaint = tuple[str, str]  # what is wrong, and how: ("the gradients", "rank 1: expected 3, got 4")
+_CALLED_AGAIN = (
+    "The first call in a process is right, and a later one, with other numbers, is not: something is kept from call "
+    "to call, in a global, a default argument or an attribute."
+)
+_ONE_DTYPE = "In {first} it is right: somewhere a dtype is written down, where that of what comes in is meant."
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an exercise is tried.
+
+    ``drive(lab, job)``, on a rank, uses the learner's ``lab.<exercise>`` through :func:`call` and returns values by
+    name. ``expect(job, came)`` gives the values wanted, a dict for each rank; ``came`` are those that came, for where
+    several answers are right. ``judge(job, outcome)`` yields what is wrong although the values are right: messages,
+    memory. ``fields(job, outcome)`` fill the sentences, beside the case's options and ``ranks``. ``needs`` are other
+    names of the lab that the driver uses. ``words(what, got, want)`` may say better than figures how values differ.
+    """
+
+    cases: Sequence[Case]
+    drive: Driver
+    expect: Callable[[Job, list[dict]], Sequence[dict]]
+    holds: str
+    judge: Callable[[Job, Outcome], Iterator[Complaint]] = lambda job, outcome: iter(())
+    fields: Callable[[Job, Outcome | None], Mapping] = lambda job, outcome: {}
+    words: Callable[[str, Sequence, Sequence], str | None] = lambda what, got, want: None
+    needs: tuple[str, ...] = ()
+
+    def __call__(self, learners, trial: Trial) -> str:
+        """Tries an exercise; returns what holds, raises Wrong or NotStarted otherwise."""
+        lab = self.lab_of(learners)
+        for jobs in jobs_of(self.cases, trial.seed):
+            self._try(lab, jobs, trial)
+        return self.holds
+
+    def lab_of(self, learners) -> SimpleNamespace:
+        """The exercise and what it and its driver use, by name, as the learner has them."""
+        members = [learners, *vars(learners).values()] if isinstance(learners, type) else [learners]
+        scope = next((member.__globals__ for member in members if isinstance(member, FunctionType)), {})
+        name = learners.__name__
+        used = (*exercises()[name][1].uses, *self.needs)
+        return SimpleNamespace(name=name, **{name: learners}, **{other: scope[other] for other in used})
+
+    def look(self, job: Job, outcome: Outcome) -> Iterator[Complaint]:
+        """All that is wrong with an outcome, the first thing to say first."""
+        want = self.expect(job, outcome.values)
+        for what in dict.fromkeys(name for of_rank in want for name in of_rank):
+            if found := self._differ(job, outcome, want, what):
+                yield what, found
+        for name in outcome.changed:
+            yield name, "expected it as it was, it has changed"
+        yield from self.judge(job, outcome)
+
+    def _differ(self, job: Job, outcome: Outcome, want: Sequence[dict], what: str) -> str | None:
+        pairs = [(got[what], of_rank[what]) for got, of_rank in zip(outcome.values, want) if what in of_rank]
+        for rank, (got, wanted) in enumerate(pairs):
+            if found := difference(got, wanted, job.tolerance):
+                in_words = self.words(what, *map(list, zip(*pairs)))
+                return in_words or (f"rank {rank}: {found}" if job.ranks > 1 else found)
+        return None
+
+    def _try(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial) -> None:
+        """Raises Wrong unless all jobs come out right, done one after the other in the same processes."""
+        try:
+            tried = attempt(trial, self.drive, [lab] * len(jobs), jobs)
+        except RankFailed as failed:
+            self._alone(lab, jobs, {}, trial, unless=_is_out_of_time(failed))
+            raise Wrong(reached(failed, jobs).words, failed.detail) from None
+        complaints = {job: list(self.look(job, outcome)) for job, outcome in zip(jobs, tried.outcomes)}
+        wrong = [job for job in jobs if complaints[job]]
+        if not wrong and not tried.loose_ends:
+            return
+        self._alone(lab, wrong or jobs, dict(zip(jobs, tried.outcomes)), trial)
+        for job in wrong:  # each is right when it is the first
+            what, detail = complaints[job][0]
+            raise Wrong(_where(job, what), detail, general=_CALLED_AGAIN)
+        raise Wrong(jobs[0].words, tried.loose_ends[0])
+
+    def _alone(self, lab, jobs: Sequence[Job], came: Mapping[Job, Outcome], trial: Trial, unless: bool = False) -> None:
+        """Raises Wrong for the first of the jobs that is not right when it is done alone."""
+        for job in jobs if not unless else ():
+            try:
+                tried = attempt(trial, self.drive, [lab], [job])
+            except RankFailed as failed:
+                ids = () if _is_out_of_time(failed) else explain(self, lab, Finding(job, failed=failed), trial)
+                raise Wrong(job.words, failed.detail, ids, **self._fields(job, None)) from None
+            self._refuse(lab, job, tried, came, trial)
+
+    def _refuse(self, lab, job: Job, tried: Attempt, came: Mapping[Job, Outcome], trial: Trial) -> None:
+        (outcome,) = tried.outcomes
+        complaints = list(self.look(job, outcome))
+        if tried.loose_ends:  # numbers that depend on who was quicker explain nothing
+            raise Wrong(job.words, complaints[0][1] if complaints else "the numbers came out right this time")
+        if not complaints:
+            return
+        others = [Finding(other, came[other], list(self.look(other, came[other]))) for other in came if other != job]
+        finding = Finding(job, outcome, complaints)
+        ids = explain(self, lab, finding, trial, [other for other in others if other.complaints])
+        what, detail = complaints[0]
+        general = "" if ids else self._one_dtype(lab, job, outcome, what, trial)
+        raise Wrong(_where(job, what), detail, ids, general=general, **self._fields(job, outcome))
+
+    def _one_dtype(self, lab, job: Job, outcome: Outcome, what: str, trial: Trial) -> str:
+        """What is said where a value is wrong in this dtype, and all is right in the first."""
+        first = job.case.dtypes[0]
+        if job.dtype == first or what not in outcome.values[0]:
+            return ""
+        twin = Job(job.case, first, job.seed)
+        (found,) = attempt(trial.silent(), self.drive, [lab], [twin]).outcomes
+        return "" if any(self.look(twin, found)) else _ONE_DTYPE.format(first=str(first).removeprefix("torch."))
+
+    def _fields(self, job: Job, outcome: Outcome | None) -> dict:
+        return {"ranks": job.ranks, **job.case.options, **self.fields(job, outcome)}
+
+
+def _where(job: Job, what: str) -> str:
+    return f"{job.words}, {what}" if what else job.words
+
+
+def _is_out_of_time(failed: RankFailed) -> bool:
+    return failed.error.verdict.startswith("not finished after")
