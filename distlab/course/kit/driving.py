@@ -76,7 +76,11 @@ def _look(value):
 
 def _same(one, other) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if one.is_floating_point():  # nan is like nan
+            return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+        return torch.equal(one, other)
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

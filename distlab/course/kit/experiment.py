@@ -20,6 +20,7 @@ _CALLED_AGAIN = (
     "The first call in a process is right, and a later one, with other numbers, is not: something is kept from call "
     "to call, in a global, a default argument or an attribute."
 )
+_CHANGED = "It changed `{name}`, which it was given to read: other code may still need it."
 _ONE_DTYPE = "In {first} it is right: somewhere a dtype is written down, where that of what comes in is meant."
 
 
@@ -59,13 +60,16 @@ class Experiment:
         return SimpleNamespace(name=name, **{name: learners}, **{other: scope[other] for other in used})
 
     def look(self, job: Job, outcome: Outcome) -> Iterator[Complaint]:
-        """All that is wrong with an outcome, the first thing to say first."""
+        """All that is wrong with an outcome, the first thing to say first.
+
+        What was changed comes before values, which it may explain: a result may be a view of what was given.
+        """
+        for name in outcome.changed:
+            yield name, "expected it as it was, it has changed"
         want = self.expect(job, outcome.values)
         for what in dict.fromkeys(name for of_rank in want for name in of_rank):
             if found := self._differ(job, outcome, want, what):
                 yield what, found
-        for name in outcome.changed:
-            yield name, "expected it as it was, it has changed"
         yield from self.judge(job, outcome)
 
     def _differ(self, job: Job, outcome: Outcome, want: Sequence[dict], what: str) -> str | None:
@@ -99,8 +103,11 @@ class Experiment:
             try:
                 tried = attempt(trial, self.drive, [lab], [job])
             except RankFailed as failed:
-                ids = () if _is_out_of_time(failed) else explain(self, lab, Finding(job, failed=failed), trial)
-                raise Wrong(job.words, failed.detail, ids, **self._fields(job, None)) from None
+                if _is_out_of_time(failed):
+                    raise Wrong(job.words, failed.detail) from None
+                ids = explain(self, lab, Finding(job, failed=failed), trial)
+                general = "" if ids else self._one_dtype(lab, job, trial)
+                raise Wrong(job.words, failed.detail, ids, general=general, **self._fields(job, None)) from None
             self._refuse(lab, job, tried, came, trial)
 
     def _refuse(self, lab, job: Job, tried: Attempt, came: Mapping[Job, Outcome], trial: Trial) -> None:
@@ -114,16 +121,21 @@ class Experiment:
         finding = Finding(job, outcome, complaints)
         ids = explain(self, lab, finding, trial, [other for other in others if other.complaints])
         what, detail = complaints[0]
-        general = "" if ids else self._one_dtype(lab, job, outcome, what, trial)
+        general = _CHANGED.format(name=what) if what in outcome.changed else ""
+        if not ids and what in outcome.values[0]:
+            general = self._one_dtype(lab, job, trial)
         raise Wrong(_where(job, what), detail, ids, general=general, **self._fields(job, outcome))
 
-    def _one_dtype(self, lab, job: Job, outcome: Outcome, what: str, trial: Trial) -> str:
-        """What is said where a value is wrong in this dtype, and all is right in the first."""
+    def _one_dtype(self, lab, job: Job, trial: Trial) -> str:
+        """What is said where something is wrong in this dtype, and all is right in the first."""
         first = job.case.dtypes[0]
-        if job.dtype == first or what not in outcome.values[0]:
+        if job.dtype == first:
             return ""
         twin = Job(job.case, first, job.seed)
-        (found,) = attempt(trial.silent(), self.drive, [lab], [twin]).outcomes
+        try:
+            (found,) = attempt(trial.silent(), self.drive, [lab], [twin]).outcomes
+        except RankFailed:
+            return ""
         return "" if any(self.look(twin, found)) else _ONE_DTYPE.format(first=str(first).removeprefix("torch."))
 
     def _fields(self, job: Job, outcome: Outcome | None) -> dict:

@@ -1,0 +1,134 @@
+"""The kit of checks: what it sees whatever the exercise, and when it names a mistake."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from distlab.course import trial
+from distlab.course.check import Verdict, examine
+from distlab.course.checks import exercises, labs
+from distlab.course.kit.case import Case, jobs_of
+from distlab.course.kit.driving import _changed, call
+from distlab.course.notebook import Notebook
+from distlab.course.patches import Patch, patches_of
+from distlab.course.places import ROOT
+
+SHARD = "return x_BD[rows.start : rows.stop], y_B[rows.start : rows.stop]"
+SUM = "dist.all_reduce(parameter.grad)"
+
+
+def tried(exercise: str, *changes: tuple[str, str]) -> Verdict:
+    """The verdict on a solution of lab 02 with some texts replaced."""
+    notebook = Notebook(ROOT / "solutions" / "02_data_parallel.ipynb")
+    source = notebook.exercises[exercise]
+    for old, new in changes:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    verdict = examine(notebook.definitions(instead={exercise: source})[exercise])
+    assert verdict.mark == "✗", verdict.text
+    return verdict
+
+
+def patched() -> list[tuple[str, str, Patch]]:
+    """Every patch of the course, with the lab and the exercise that it belongs to."""
+    return [(lab, name, patch) for name, (lab, _) in exercises().items() for patch in patches_of(lab, name)]
+
+
+def test_what_is_kept_from_one_call_to_the_next_shows():
+    kept = "known = split_batch.__dict__.setdefault('known', {})\n    return known.setdefault(len(y_B), "
+    verdict = tried("split_batch", (SHARD, f"{kept}(x_BD[rows.start : rows.stop], y_B[rows.start : rows.stop]))"))
+    assert "The first call in a process is right, and a later one" in verdict.text
+
+
+def test_what_is_right_in_one_dtype_only_is_named():
+    for exercise, old, new in (
+        ("average_gradients", "torch.zeros_like(parameter)", "torch.zeros(parameter.shape, dtype=torch.float64)"),
+        ("compute_gradients", "loss.detach()", "loss.detach().double()"),
+    ):
+        verdict = tried(exercise, (old, new))
+        assert "in float32" in verdict.text and "In float64 it is right" in verdict.text, verdict.text
+
+
+def test_an_order_that_a_set_gives_is_another_on_each_rank():
+    verdict = tried("average_gradients", ("in model.parameters():", "in set(model.parameters()):"))
+    assert "ranks" in verdict.text
+
+
+def test_what_a_call_changes_is_named_like_its_parameter():
+    verdict = tried("split_batch", (SHARD, f"y_B[0] += 1\n    {SHARD}"))
+    assert "rows, y_B:\n  It changed `y_B`, which" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("given", "change", "is_seen"),
+    [
+        ([1, 2], lambda x: x.pop(), True),
+        ({"a": torch.zeros(2)}, lambda x: x["a"].add_(1), True),
+        ((torch.zeros(1), [torch.zeros(1)]), lambda x: x[1][0].fill_(3), True),
+        (torch.nn.Linear(2, 2), lambda x: x.bias.data.add_(1), True),
+        (torch.nn.Linear(2, 2), lambda x: x(torch.ones(1, 2)).sum().backward(), False),
+        (torch.zeros(2), lambda x: x.requires_grad_(), True),
+        (torch.full((2,), float("nan")), lambda x: None, False),
+    ],
+)
+def test_arguments_are_compared_before_and_after(given, change, is_seen):
+    _changed.clear()
+    call(change, given)
+    assert _changed == (["x"] if is_seen else [])
+    _changed.clear()
+    call(change, given, changes=(0,))
+    assert not _changed
+
+
+def test_two_mistakes_at_once_are_told_one_after_the_other_and_without_or():
+    verdict = tried("train_step", ("average_gradients(model, len(y_b))", "pass"),
+                    ("return total.item() / len(y_B)", "return loss.item()"))  # fmt: skip
+    assert "Every rank stepped with its own gradients" in verdict.text and "Or:" not in verdict.text
+
+
+def test_a_mistake_is_named_beside_an_earlier_exercise_in_another_style():
+    notebook = Notebook(ROOT / "solutions" / "02_data_parallel.ipynb")
+    rows = "rows = my_rows(len(y_B), dist.get_rank(), dist.get_world_size())"
+    backwards = f"{rows[:-1].replace('dist.get_rank()', 'dist.get_world_size() - 1 - dist.get_rank()')})"
+    split = notebook.exercises["split_batch"].replace(rows, backwards)
+    step = notebook.exercises["train_step"].replace("total = loss * len(y_b)", "total = loss.clone()")
+    lab = notebook.definitions(instead={"split_batch": split, "train_step": step})
+    examine(lab["split_batch"])
+    verdict = examine(lab["train_step"])
+    assert verdict.mark == "✗" and "the loss" in verdict.text
+
+
+def test_an_endless_loop_is_waited_for_once(monkeypatch):
+    monkeypatch.setattr(trial, "_SECONDS", 1)
+    begun = time.process_time()
+    loop = f"while parameter.dtype == torch.float32:\n            pass\n        {SUM}"
+    verdict = tried("average_gradients", (SUM, loop))
+    assert "not finished after 1 s of work" in verdict.text and "in float32" in verdict.text
+    assert time.process_time() - begun < 20  # of this process: it hardly works meanwhile
+
+
+def test_jobs_come_in_both_dtypes_and_never_alone_in_a_process():
+    starts = jobs_of([Case(2, n=1), Case(3, n=2, dtypes=(torch.float64,)), Case(2, n=3)], seed=5)
+    assert [[(job["n"], job.dtype.itemsize) for job in jobs] for jobs in starts] == [
+        [(1, 8), (1, 4), (3, 8), (3, 4)],
+        [(2, 8), (2, 8)],
+    ]
+    assert all(len({job.seed for job in jobs}) == len(jobs) for jobs in starts)
+
+
+def test_every_patch_is_of_a_known_misconception_and_changes_the_solution():
+    assert len(patched()) > 40
+    for lab, name, patch in patched():
+        known = {misconception.id for misconception in exercises()[name][1].misconceptions}
+        solution = Notebook(ROOT / "solutions" / f"{lab}.ipynb").exercises[name]
+        assert patch.id in known and patch.applied(solution) != solution, (name, patch)
+    names = {lab.LAB for lab in labs()}
+    assert {lab for lab, _, _ in patched()} <= names
+
+
+def test_a_patch_that_does_not_apply_says_so():
+    with pytest.raises(ValueError, match="must stand once"):
+        Patch("sum", "not there", "").applied("def f():\n    pass\n")
