@@ -17,6 +17,7 @@ import torch.distributed as dist
 from distlab import RankError, run
 from distlab.machine.machines import classroom
 from distlab.machine.replay import replay
+from distlab.ranks import launch
 from distlab.traffic import count_traffic
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -111,7 +112,9 @@ def misses_a_barrier_with_a_limit():
         (misses_a_barrier_with_a_limit, "ranks 0 and 1 each wait for the other"),
     ],
 )
-def test_a_limit_that_nobody_catches_is_explained_by_who_waited_for_whom(program, words):
+@pytest.mark.parametrize("poll", [launch._POLL, 10.0])  # a notebook so busy that it looks when all is over
+def test_a_limit_that_nobody_catches_is_explained_by_who_waited_for_whom(program, words, poll, monkeypatch):
+    monkeypatch.setattr(launch, "_POLL", poll)
     with pytest.raises(RankError) as caught:
         run(program, ranks=2, device="cpu", timeout=30)
     assert words in caught.value.verdict

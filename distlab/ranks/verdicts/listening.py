@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from distlab.events import Fail, MakeGroup, Message, Span, Touch, Wait
+from distlab.events import Event, Exit, Fail, MakeGroup, Message, Span, Touch, Wait
 from distlab.ranks import cells
 from distlab.ranks.job import Job
 from distlab.ranks.verdicts.diagnosis import Diagnosis, relies_on_buffering
@@ -36,16 +36,18 @@ class Listener:
         self._stuck: tuple[tuple[int, ...], float] = (), 0.0
         self._unanswered: set[int] | None = None  # None if nobody was asked
         self._acting: dict[int, tuple[int, ...]] = {}
-        self._foreseen = ""
+        self._given_up: dict[int, str] = {}
         self._misfit_since = 0.0
         self._notes: list[str] = []
         self._threads: list[set[int]] = [set() for _ in range(job.num_ranks)]
 
     def listen(self) -> None:
         """Takes in all that has been written since the last call."""
-        for rank, reader in enumerate(self._readers):
-            for kind, *content in reader.read():
-                getattr(self, f"_take_{kind}")(rank, *content)
+        written = [(rank, record) for rank, reader in enumerate(self._readers) for record in reader.read()]
+        if any(record[0] == "event" and type(record[1]) is Fail for _, record in written):
+            written = _in_order(written)
+        for rank, (kind, *content) in written:
+            getattr(self, f"_take_{kind}")(rank, *content)
 
     def _take_place(self, rank: int, number: int, filename: str, line: int, function: str) -> None:
         frame = cells.frame(filename, line, function, self._job.payload.sources)
@@ -76,6 +78,7 @@ class Listener:
             self._threads[rank].add(thread)
         elif kind is Wait or kind is Span or kind is Touch:
             event = event._replace(place=self._frame_numbers[rank][event.place])
+        self._note_giving_up(rank, event)
         self._diagnosis.learn(rank, event, thread)
         self._num_events += 1
         if self._num_events <= EVENT_LIMIT:
@@ -91,7 +94,6 @@ class Listener:
         if misfit:
             self._misfit_since = self._misfit_since or now
             return misfit.words() if misfit.is_complete or now - self._misfit_since >= _QUIET else ""
-        self._foresee()
         stuck = self._diagnosis.stuck()
         if stuck != self._stuck[0]:
             self._stuck, self._unanswered, self._acting = (stuck, now), None, {}
@@ -109,19 +111,23 @@ class Listener:
             self._stuck = stuck, now
         return self._diagnosis.verdict(confirmed) if confirmed else ""
 
-    def _foresee(self) -> None:
-        """Keeps what there is to say of ranks that wait in vain, but not for ever: afterwards they only say that their
-        time was up."""
-        if not self._diagnosis.has_lost_a_rank:
+    def _note_giving_up(self, rank: int, event: Event) -> None:
+        """Keeps what there is to say of a rank whose wait was in vain, unless it goes on: it only says that its time
+        was up."""
+        if type(event) is Fail:
             stuck = self._diagnosis.stuck(self._acting, patient=True)
-            self._foreseen = self._diagnosis.verdict(stuck) if stuck else ""
+            if rank in stuck:
+                self._given_up[rank] = self._diagnosis.verdict(stuck)
+        elif isinstance(event, Message | MakeGroup) or (type(event) is Exit and event.how == "returned"):
+            self._given_up.pop(rank, None)
 
     def last_finding(self) -> str:
         """What explains ranks that lost their connection, when the run is over."""
         if misfit := self._diagnosis.meetings.misfit:
             return misfit.words()
         stuck = self._diagnosis.stuck(self._acting)
-        return self._foreseen or (self._diagnosis.verdict(stuck) if stuck else "")
+        given_up = next(iter(self._given_up.values()), "")
+        return given_up or (self._diagnosis.verdict(stuck) if stuck else "")
 
     def lost_send(self) -> str:
         """What explains that a rank lost its connection although its partner had sent."""
@@ -184,6 +190,26 @@ class Listener:
         """Closes the files."""
         for reader in self._readers:
             reader.close()
+
+
+def _in_order(written: list[tuple[int, tuple]]) -> list[tuple[int, tuple]]:
+    """What several ranks have written since this process last looked, in the order in which it happened.
+
+    Rank by rank will do, but for a wait that ends in vain: who waited with it must be known by then.
+    """
+    times, latest = [], 0.0
+    for number, (rank, (kind, *content)) in enumerate(written):
+        if number and rank != written[number - 1][0]:
+            latest = 0.0
+        if kind == "event":
+            latest = max(latest, _when(content[0]))
+        times.append(latest)
+    return [written[number] for number in sorted(range(len(written)), key=times.__getitem__)]
+
+
+def _when(event: Event) -> float:
+    """When an event was written."""
+    return next((getattr(event, name) for name in ("end", "time", "start") if hasattr(event, name)), 0.0)
 
 
 class Deaf:
