@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from distlab.course.kit.stored import store
 from distlab.course.notebook import execute, notebooks_named, write_labs, write_release
 from distlab.course.places import ROOT
 from distlab.ranks.doctor import doctor
@@ -22,6 +23,8 @@ def make_labs(options: argparse.Namespace) -> bool:
     print("\n".join(str(path.relative_to(ROOT)) for path in write_labs()))
     if options.release:
         write_release(Path(options.release))
+        for name in store(Path(options.release)):
+            print(f"stored what known mistakes in {name} give")
         print(f"{options.release}: the course without solutions")
     return True
 

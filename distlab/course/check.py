@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from distlab.course import progress
 from distlab.course.checks import exercises
 from distlab.course.exercise import Exercise, NotStarted, Wrong
+from distlab.course.kit.stored import seed
 from distlab.course.missing import is_made_by, missing_names, where_to_run
 from distlab.course.notebook import Notebook
 from distlab.course.places import lab_file
@@ -72,7 +73,8 @@ def examine(learners) -> Verdict:
     borrowed = _borrowed(waiting, learners)
     names = ", ".join(borrowed)
     note = f"\n  (with the course's own {names}, since yours has not passed its check{why})" if borrowed else ""
-    verdict = _try(exercise, learners, Trial(instead={id(mine): course for mine, course in borrowed.values()}))
+    instead = {id(mine): course for mine, course in borrowed.values()}
+    verdict = _try(exercise, learners, Trial(seed(), instead))
     if verdict.mark == PASSED and (where := progress.record_pass(name, learners)):
         note += f"\n  ({where})"
     return Verdict(verdict.mark, verdict.text + note)
@@ -84,6 +86,8 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
         holds = exercise.check(learners, trial)
         return Verdict(PASSED, "\n  ".join([f"{name}: {holds}", *trial.printed()]))
     except NotStarted as stub:
+        if stub.why:
+            return Verdict(NOT_STARTED, f"{name}: {stub.why}")
         if stub.function in exercises() and stub.function != name:
             return Verdict(NOT_STARTED, f"{name}: write `{stub.function}` first")
         return Verdict(NOT_STARTED, f"{name}: not started: {_STUB}; hint({name}) helps")

@@ -66,8 +66,11 @@ class Wrong(Exception):
 
 
 class NotStarted(Exception):
-    """An exercise still holds its stub; ``function`` is where the stub stands."""
+    """An exercise still holds its stub; ``function`` is where the stub stands.
 
-    def __init__(self, function: str):
+    ``why`` says so of one that stands in another lab.
+    """
+
+    def __init__(self, function: str, why: str = ""):
         super().__init__(function)
-        self.function = function
+        self.function, self.why = function, why

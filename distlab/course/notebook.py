@@ -148,10 +148,16 @@ def write_release(folder: Path) -> None:
     for name in _RELEASED:
         source, target = ROOT / name, Path(folder) / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*_NOT_RELEASED))
+            shutil.copytree(source, target, ignore=_held_back)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+
+
+def _held_back(folder: str, names: list[str]) -> set[str]:
+    """What of a folder a class does not get; of patches, which quote the solutions, only what says what they are."""
+    quoting = [name for name in names if Path(folder).name == "patches" and name != "__init__.py"]
+    return shutil.ignore_patterns(*_NOT_RELEASED)(folder, names) | set(quoting)
 
 
 def notebooks_named(names: list[str]) -> list[Path]:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 
 from distlab.course.exercise import NotStarted, Wrong
+from distlab.course.from_lab import NotFinished
 from distlab.ranks.launch import Settings, launch
 from distlab.ranks.limits import WorkLimit
 from distlab.ranks.outcome import RankError, Run
@@ -78,6 +79,8 @@ class Trial:
             is_bare = not cause.message and cause.raised_at is None  # a library's has a message, or a line of its own
             if cause.type == "NotImplementedError" and cause.frames and is_bare:
                 raise NotStarted(cause.frames[-1].function) from None
+            if cause.type == NotFinished.__name__:
+                raise NotStarted("", why=cause.message) from None
             raise RankFailed(case, error) from None
         if run.recording is not None:
             self.loose_ends = loose_ends(run.recording)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ import torch
 from distlab.course import trial
 from distlab.course.check import Verdict, examine
 from distlab.course.checks import exercises, labs
+from distlab.course.checks.data_parallel.average_gradients import AVERAGE_GRADIENTS
+from distlab.course.kit import mistakes, stored
 from distlab.course.kit.case import Case, jobs_of
 from distlab.course.kit.driving import _changed, call
 from distlab.course.notebook import Notebook
@@ -30,6 +33,11 @@ def tried(exercise: str, *changes: tuple[str, str]) -> Verdict:
     verdict = examine(notebook.definitions(instead={exercise: source})[exercise])
     assert verdict.mark == "✗", verdict.text
     return verdict
+
+
+def solutions() -> dict:
+    """What the solution of lab 02 defines."""
+    return Notebook(ROOT / "solutions" / "02_data_parallel.ipynb").definitions()
 
 
 def patched() -> list[tuple[str, str, Patch]]:
@@ -127,6 +135,30 @@ def test_every_patch_is_of_a_known_misconception_and_changes_the_solution():
         assert patch.id in known and patch.applied(solution) != solution, (name, patch)
     names = {lab.LAB for lab in labs()}
     assert {lab for lab, _, _ in patched()} <= names
+
+
+def test_a_class_gets_names_without_the_patches(monkeypatch, tmp_path):
+    (tmp_path / "distlab" / "course").mkdir(parents=True)
+    assert list(stored.store(tmp_path, ["compute_gradients"])) == ["compute_gradients"]
+    monkeypatch.setattr(stored, "ROOT", tmp_path)
+    monkeypatch.setattr(mistakes, "patches_of", lambda *_: pytest.fail("a class has no patches"))
+    stored._all.cache_clear()
+    for old, new, words in (
+        ("loss.backward()", "pass", "there are no gradients"),
+        (" / max(len(y_b), 1)", "", "The loss is the sum over this rank's rows"),
+        ("loss.detach()", "loss.detach() + 1", "This is not yet right"),
+    ):
+        assert words in tried("compute_gradients", (old, new)).text
+    stored._all.cache_clear()
+
+
+def test_how_ranks_fail_by_a_mistake_is_stored_too(monkeypatch, tmp_path):
+    (tmp_path / "distlab" / "course").mkdir(parents=True)
+    experiment = replace(AVERAGE_GRADIENTS.check, cases=AVERAGE_GRADIENTS.check.cases[-1:])
+    by_job = stored._of_exercise(experiment, solutions()["average_gradients"])
+    given, failing = by_job[0, "torch.float64", stored.SEED]
+    assert {"skips-none", "leaves-idle", "none-raises"} <= {id for id, marks in failing if marks}
+    assert len(given) > 5
 
 
 def test_a_patch_that_does_not_apply_says_so():

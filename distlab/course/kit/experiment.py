@@ -24,7 +24,7 @@ _CHANGED = "It changed `{name}`, which it was given to read: other code may stil
 _ONE_DTYPE = "In {first} it is right: somewhere a dtype is written down, where that of what comes in is meant."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Experiment:
     """How an exercise is tried.
 

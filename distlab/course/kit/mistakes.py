@@ -1,0 +1,117 @@
+"""What known mistakes give on a case: run from the patched solutions, or read where a class's copy has none."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
+
+from distlab.course.checks import exercises
+from distlab.course.kit.case import Job
+from distlab.course.kit.outcome import Outcome, attempt, reached
+from distlab.course.notebook import Notebook, execute_source
+from distlab.course.patches import Patch, patches_of
+from distlab.course.places import lab_file
+from distlab.course.trial import RankFailed, Trial
+
+if TYPE_CHECKING:
+    from distlab.course.kit.experiment import Complaint, Experiment
+
+Marks = frozenset[tuple]
+_PLACE = re.compile(r" at [^;\n]*?, line \d+")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a mistake gives on one job: as an Outcome has it, and what is wrong with it."""
+
+    id: str
+    values: list[dict]
+    changed: list[str]
+    traffic: list[list[tuple]]
+    complaints: list[Complaint]
+
+
+class Failing(NamedTuple):
+    """How ranks fail on one job by a mistake; see :func:`marks`."""
+
+    id: str
+    marks: Callable[[], Marks]
+
+
+class Mistakes:
+    """The known mistakes of an exercise, all else being as the learner has it; nothing is begun after ``end``."""
+
+    def __init__(self, experiment: Experiment, lab: SimpleNamespace, trial: Trial, end: float = float("inf")):
+        self._experiment, self._lab, self._trial, self._end = experiment, lab, trial, end
+
+    def give(self, job: Job) -> list[Given]:
+        """What comes of those that end well."""
+        return self.give_all([job])[0]
+
+    def give_all(self, jobs: Sequence[Job]) -> list[list[Given]]:
+        """The same for each of some jobs of one world size, in one start of ranks."""
+        known = self._patched(fails=False)
+        while known and time.monotonic() < self._end:
+            labs = [lab for _, lab in known] * len(jobs)
+            try:
+                tried = attempt(self._trial.silent(), self._experiment.drive, labs, [j for j in jobs for _ in known])
+            except RankFailed as failed:  # one of them fails here, and elsewhere does not
+                del known[reached(failed, range(len(labs))) % len(known)]
+                continue
+            came = iter(tried.outcomes)
+            return [[self._given(job, mistake, next(came)) for mistake in known] for job in jobs]
+        return [[] for _ in jobs]
+
+    def fail(self, job: Job) -> Iterator[Failing]:
+        """How the others fail, each when it is asked."""
+        for patch, lab in self._patched(fails=True):
+            if time.monotonic() < self._end:
+                yield Failing(patch.id, lambda lab=lab: self._marks(job, lab))
+
+    def _given(self, job: Job, known: tuple[Patch, SimpleNamespace], outcome: Outcome) -> Given:
+        complaints = list(self._experiment.look(job, outcome))
+        return Given(known[0].id, outcome.values, outcome.changed, outcome.traffic, complaints)
+
+    def _marks(self, job: Job, lab: SimpleNamespace) -> Marks:
+        try:
+            attempt(self._trial.silent(), self._experiment.drive, [lab], [job])
+        except RankFailed as failed:
+            return marks(failed)
+        return frozenset()
+
+    def _patched(self, fails: bool) -> list[tuple[Patch, SimpleNamespace]]:
+        """The patches, each with a lab in which all but the exercise is the learner's."""
+        lab = exercises()[self._lab.name][0]
+        path = lab_file("solutions", lab)
+        if path is None:
+            return []
+        solution = Notebook(path).exercises[self._lab.name]
+        patches = [patch for patch in patches_of(lab, self._lab.name) if patch.fails == fails]
+        return [(patch, self._with(path, patch.applied(solution))) for patch in patches]
+
+    def _with(self, path: Path, source: str) -> SimpleNamespace:
+        own = {name: value for name, value in vars(self._lab).items() if name != "name"}
+        scope = dict(_definitions(path, path.stat().st_mtime_ns)) | own
+        execute_source(source, f"a mistake in {self._lab.name}", scope)
+        return SimpleNamespace(**vars(self._lab) | {self._lab.name: scope[self._lab.name]})
+
+
+@lru_cache(maxsize=2)
+def _definitions(path: Path, changed_ns: int) -> dict[str, object]:
+    return Notebook(path).definitions()
+
+
+def marks(failed: RankFailed) -> Marks:
+    """How ranks failed, without places: which of them raises first is chance, so that one in common is enough."""
+    raised = {
+        (rank, failure.type, failure.message)
+        for rank, failure in failed.error.failures.items()
+        if failure.kind == "raised" and not failure.is_victim
+    }
+    return frozenset(raised or {("verdict", _PLACE.sub("", failed.error.verdict))})
