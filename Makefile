@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 PYTEST_ARGS ?=
+LAB ?=
 # TORCH_INDEX, if it is set, says where torch comes from; install_torch.py reads it.
 
 START := labs/00_start_here.ipynb
@@ -22,8 +23,8 @@ help:  ## say what can be made
 lab: $(VENV)/.lab  ## open the course in JupyterLab (ARGS="--no-browser --port 8899")
 	$(BIN)/python -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/$(START) $(ARGS)
 
-test: $(VENV)/.test  ## test everything (PYTEST_ARGS="-k name")
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.test  ## test everything (LAB=07 for one lab, PYTEST_ARGS="-k name" for some of it)
+	$(BIN)/python -m pytest $(if $(LAB),--lab $(LAB)) $(PYTEST_ARGS)
 
 labs: $(VENV)/.lab  ## write labs/ anew from solutions/ (ARGS)
 	$(BIN)/python -m distlab labs $(ARGS)

@@ -15,6 +15,25 @@ from tests.said import said
 EXPECTED_MARK = {"solutions": "✓", "labs": "○"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--lab 07``: only what belongs to one lab."""
+    parser.addoption("--lab", metavar="NN", help="test one lab only: its notebooks, its checks, its technique")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what belongs to other labs, if one is asked for."""
+    if not (wanted := config.getoption("--lab")):
+        return
+    labs = [path.stem for path in sorted((config.rootpath / "solutions").glob("*.ipynb"))]
+    lab = next((lab for lab in labs if lab.startswith(f"{wanted}_")), None)
+    if lab is None:
+        raise pytest.UsageError(f"there is no lab {wanted}; there are {', '.join(labs)}")
+    modules = {f"test_{lab.partition('_')[2]}.py", f"test_faults_{lab.partition('_')[2]}.py"}
+    chosen = [item for item in items if lab in item.nodeid or item.path.name in modules]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels started by nbval inherit this: output shown once, and a record of passed checks that is nobody's own."""
     os.environ["CI"] = "true"

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PINNED_TORCH = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE).group(1)
 # What an outer make hands down would change the make that is tested here.
-OUTER = "MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES PYTHON ARGS PYTEST_ARGS TORCH_INDEX CI PYTHONPATH".split()
+OUTER = "MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES PYTHON ARGS PYTEST_ARGS LAB TORCH_INDEX CI PYTHONPATH".split()
 INHERITED = {name: value for name, value in os.environ.items() if name not in OUTER} | {"no_proxy": "127.0.0.1"}
 
 FAKE_PYTHON = """#!/bin/sh

@@ -200,6 +200,8 @@ def test_make_test_runs_pytest_with_the_test_extra(course):
     course.make("test", "PYTEST_ARGS=-k words")
     *_, pip, pytest_call = course.calls()
     assert pip.endswith("-e .[test]") and pytest_call == "-m pytest -k words"
+    course.make("test", "LAB=07")
+    assert course.calls()[-1] == "-m pytest --lab 07"
 
 
 def test_make_labs_and_make_bench_run_their_modules_with_the_arguments(course):

@@ -14,6 +14,7 @@ from tests.benchmarks.table import heading, part
 BENCHMARKS = {
     "cell": "tests.benchmarks.cell_to_result",
     "import": "tests.benchmarks.import_time",
+    "checks": "tests.benchmarks.checks",
     "lab": "tests.benchmarks.lab_run_all",
     "ranks": "tests.benchmarks.two_ranks",
     "recording": "tests.benchmarks.recorded_step",
