@@ -1,4 +1,4 @@
-"""``python -m distlab doctor`` and ``python -m distlab labs``: the commands."""
+"""``python -m distlab doctor``, ``labs`` and ``pictures``: the commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from distlab.course.kit.stored import store
 from distlab.course.notebook import execute, notebooks_named, write_labs, write_release
 from distlab.course.places import ROOT
+from distlab.pictures.all import write_pictures
 from distlab.ranks.doctor import doctor
 
 
@@ -29,6 +30,12 @@ def make_labs(options: argparse.Namespace) -> bool:
     return True
 
 
+def make_pictures(options: argparse.Namespace) -> bool:
+    """Writes the drawings."""
+    print("\n".join(str(path.relative_to(ROOT)) for path in write_pictures()))
+    return True
+
+
 def main() -> int:
     """Runs the command named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m distlab")
@@ -41,6 +48,8 @@ def main() -> int:
     )
     command.add_argument("--release", metavar="FOLDER", help="write a copy of the course without solutions to FOLDER")
     command.set_defaults(do=make_labs)
+    command = commands.add_parser("pictures", help="write the drawings beside the labs and the solutions anew")
+    command.set_defaults(do=make_pictures)
     options = parser.parse_args()
     return 0 if options.do(options) else 1
 

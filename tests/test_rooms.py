@@ -18,9 +18,10 @@ ALLOWED = {
     "show": {"machine", "ranks"},
     "drawn": {"machine", "ranks", "show"},
     "course": {"machine", "ranks", "show", "drawn"},
+    "pictures": {"show", "course"},
     "demos": {"machine", "ranks", "show", "drawn", "course"},
     "__init__": {"machine", "ranks", "show", "drawn", "course"},
-    "__main__": {"machine", "ranks", "show", "drawn", "course", "demos"},
+    "__main__": {"machine", "ranks", "show", "drawn", "course", "demos", "pictures"},
 }
 # The same inside ranks, for its own rooms; what stands beside them is common ground.
 INSIDE_RANKS = {

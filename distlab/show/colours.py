@@ -17,6 +17,7 @@ okabe_ito = {
     "black": "#000000",
 }
 INK, GREY, PALE, FAINT, WHITE = "#222222", "#A6A6A6", "#8A8A8A", "#D9D9D9", "#FFFFFF"
+MID = "#7A7F87"  # of lines and words that stand on whatever the page has: as far from white as from black
 
 
 class Look(NamedTuple):
@@ -40,6 +41,8 @@ _OTHERS = (
     Look(okabe_ito["purple"], "xxxx"),
     Look(okabe_ito["yellow"], "++++"),
 )
+FORWARD, BACKWARD = _BY_LETTER["F"], _BY_LETTER["B"]
+PLAIN = Look("#B9C3CF", "")  # what all ranks have in common
 SERIES = (*_BY_LETTER.values(), *_OTHERS)
 
 

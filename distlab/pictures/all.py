@@ -1,0 +1,29 @@
+"""All drawings, by the name of their file, and where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from distlab.course.places import ROOT
+from distlab.pictures import five_steps, ring, staircase
+from distlab.pictures.drawing import Drawing
+
+# Beside the notebooks, so that a class release and an assignment have them in the same place.
+FOLDERS = ROOT / "labs" / "pictures", ROOT / "solutions" / "pictures"
+DRAWINGS: dict[str, Callable[[], Drawing]] = {
+    "01_ring": ring.draw,
+    "02_five_steps": five_steps.draw,
+    "07_staircase": staircase.draw,
+}
+
+
+def write_pictures(*folders: Path) -> list[Path]:
+    """Writes every drawing as an SVG, into the folders of the course unless others are given; returns the files."""
+    written = []
+    for folder in folders or FOLDERS:
+        folder.mkdir(exist_ok=True)
+        for name, draw in DRAWINGS.items():
+            written.append(folder / f"{name}.svg")
+            written[-1].write_text(draw().svg(), encoding="utf-8")
+    return written
