@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, SimpleNamespace
@@ -33,6 +34,8 @@ class Experiment:
     several answers are right. ``judge(job, outcome)`` yields what is wrong although the values are right: messages,
     memory. ``fields(job, outcome)`` fill the sentences, beside the case's options and ``ranks``. ``needs`` are other
     names of the lab that the driver uses. ``words(what, got, want)`` may say better than figures how values differ.
+    ``loose(outcome)`` are the ids of the mistakes that loose ends show by themselves, ``shown(job, outcome)`` of those
+    that the judge's first complaint does, whatever other code it came of.
     """
 
     cases: Sequence[Case]
@@ -43,6 +46,8 @@ class Experiment:
     fields: Callable[[Job, Outcome | None], Mapping] = lambda job, outcome: {}
     words: Callable[[str, Sequence, Sequence], str | None] = lambda what, got, want: None
     needs: tuple[str, ...] = ()
+    loose: Callable[[Outcome], tuple[str, ...]] = lambda outcome: ()
+    shown: Callable[[Job, Outcome], tuple[str, ...]] = lambda job, outcome: ()
 
     def __call__(self, learners, trial: Trial) -> str:
         """Tries an exercise; returns what holds, raises Wrong or NotStarted otherwise."""
@@ -73,8 +78,9 @@ class Experiment:
         yield from self.judge(job, outcome)
 
     def _differ(self, job: Job, outcome: Outcome, want: Sequence[dict], what: str) -> str | None:
-        pairs = [(got[what], of_rank[what]) for got, of_rank in zip(outcome.values, want) if what in of_rank]
-        for rank, (got, wanted) in enumerate(pairs):
+        ranks = [rank for rank, of_rank in enumerate(want) if what in of_rank]
+        pairs = [(outcome.values[rank].get(what), want[rank][what]) for rank in ranks]
+        for rank, (got, wanted) in zip(ranks, pairs):
             if found := difference(got, wanted, job.tolerance):
                 in_words = self.words(what, *map(list, zip(*pairs)))
                 return in_words or (f"rank {rank}: {found}" if job.ranks > 1 else found)
@@ -100,26 +106,29 @@ class Experiment:
     def _alone(self, lab, jobs: Sequence[Job], came: Mapping[Job, Outcome], trial: Trial, unless: bool = False) -> None:
         """Raises Wrong for the first of the jobs that is not right when it is done alone."""
         for job in jobs if not unless else ():
+            begun = time.monotonic()
             try:
                 tried = attempt(trial, self.drive, [lab], [job])
             except RankFailed as failed:
                 if _is_out_of_time(failed):
                     raise Wrong(job.words, failed.detail) from None
-                ids = explain(self, lab, Finding(job, failed=failed), trial)
+                ids = explain(self, lab, Finding(job, failed=failed, seconds=time.monotonic() - begun), trial)
                 general = "" if ids else self._one_dtype(lab, job, trial)
                 raise Wrong(job.words, failed.detail, ids, general=general, **self._fields(job, None)) from None
-            self._refuse(lab, job, tried, came, trial)
+            self._refuse(lab, job, tried, came, trial, time.monotonic() - begun)
 
-    def _refuse(self, lab, job: Job, tried: Attempt, came: Mapping[Job, Outcome], trial: Trial) -> None:
+    def _refuse(self, lab, job: Job, tried: Attempt, came: Mapping[Job, Outcome], trial: Trial, seconds: float) -> None:
         (outcome,) = tried.outcomes
         complaints = list(self.look(job, outcome))
         if tried.loose_ends:  # numbers that depend on who was quicker explain nothing
-            raise Wrong(job.words, complaints[0][1] if complaints else "the numbers came out right this time")
+            detail = complaints[0][1] if complaints else "the numbers came out right this time"
+            raise Wrong(job.words, detail, self.loose(outcome), **self._fields(job, outcome))
         if not complaints:
             return
         others = [Finding(other, came[other], list(self.look(other, came[other]))) for other in came if other != job]
-        finding = Finding(job, outcome, complaints)
-        ids = explain(self, lab, finding, trial, [other for other in others if other.complaints])
+        finding = Finding(job, outcome, complaints, seconds=seconds)
+        ids = self.shown(job, outcome) if complaints == list(self.judge(job, outcome)) else ()
+        ids = ids or explain(self, lab, finding, trial, [other for other in others if other.complaints])
         what, detail = complaints[0]
         general = _CHANGED.format(name=what) if what in outcome.changed else ""
         if not ids and what in outcome.values[0]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Marks = frozenset[tuple]
 _PLACE = re.compile(r" at [^;\n]*?, line \d+")
+_CHANCE = re.compile(r"\bInvoked with: .*|0x[0-9a-f]+|\[F\d+ [\d:.]+", re.DOTALL)  # arguments, addresses, times
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,18 @@ class Failing(NamedTuple):
 
 
 class Mistakes:
-    """The known mistakes of an exercise, all else being as the learner has it; nothing is begun after ``end``."""
+    """The known mistakes of an exercise, all else being as the learner has it.
 
-    def __init__(self, experiment: Experiment, lab: SimpleNamespace, trial: Trial, end: float = float("inf")):
-        self._experiment, self._lab, self._trial, self._end = experiment, lab, trial, end
+    ``patience`` are the seconds after which, once the first have been tried, no others are.
+    """
+
+    def __init__(self, experiment: Experiment, lab: SimpleNamespace, trial: Trial, patience: float = float("inf")):
+        self._experiment, self._lab, self._trial, self._patience = experiment, lab, trial, patience
+        self._begun = 0.0
+
+    def _may_go_on(self) -> bool:
+        self._begun = self._begun or time.monotonic()
+        return time.monotonic() - self._begun < self._patience
 
     def give(self, job: Job) -> list[Given]:
         """What comes of those that end well."""
@@ -57,7 +66,7 @@ class Mistakes:
     def give_all(self, jobs: Sequence[Job]) -> list[list[Given]]:
         """The same for each of some jobs of one world size, in one start of ranks."""
         known = self._patched(fails=False)
-        while known and time.monotonic() < self._end:
+        while known and self._may_go_on():
             labs = [lab for _, lab in known] * len(jobs)
             try:
                 tried = attempt(self._trial.silent(), self._experiment.drive, labs, [j for j in jobs for _ in known])
@@ -68,10 +77,11 @@ class Mistakes:
             return [[self._given(job, mistake, next(came)) for mistake in known] for job in jobs]
         return [[] for _ in jobs]
 
-    def fail(self, job: Job) -> Iterator[Failing]:
-        """How the others fail, each when it is asked."""
+    def fail(self, job: Job, report: str | None = None) -> Iterator[Failing]:
+        """How the others fail, each when it is asked; those that may say this ``report``, if one is given."""
         for patch, lab in self._patched(fails=True):
-            if time.monotonic() < self._end:
+            may_be = report is None or patch.fails is True or patch.fails in report
+            if may_be and self._may_go_on():
                 yield Failing(patch.id, lambda lab=lab: self._marks(job, lab))
 
     def _given(self, job: Job, known: tuple[Patch, SimpleNamespace], outcome: Outcome) -> Given:
@@ -92,7 +102,7 @@ class Mistakes:
         if path is None:
             return []
         solution = Notebook(path).exercises[self._lab.name]
-        patches = [patch for patch in patches_of(lab, self._lab.name) if patch.fails == fails]
+        patches = [patch for patch in patches_of(lab, self._lab.name) if bool(patch.fails) == fails]
         return [(patch, self._with(path, patch.applied(solution))) for patch in patches]
 
     def _with(self, path: Path, source: str) -> SimpleNamespace:
@@ -110,7 +120,7 @@ def _definitions(path: Path, changed_ns: int) -> dict[str, object]:
 def marks(failed: RankFailed) -> Marks:
     """How ranks failed, without places: which of them raises first is chance, so that one in common is enough."""
     raised = {
-        (rank, failure.type, failure.message)
+        (rank, failure.type, _CHANCE.sub("", failure.message or ""))
         for rank, failure in failed.error.failures.items()
         if failure.kind == "raised" and not failure.is_victim
     }

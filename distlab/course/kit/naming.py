@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -19,18 +18,20 @@ from distlab.course.trial import RankFailed, Trial
 if TYPE_CHECKING:
     from distlab.course.kit.experiment import Complaint, Experiment
 
-_PATIENCE = 3.0  # seconds
+_PATIENCE = 3.0  # seconds; or, on a busy machine, so many times as long as the case itself took
+_TIMES = 8
 _OTHERS = 3  # failing cases on which several explanations are tried further
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A job that went wrong: what came of it and what is wrong with that, or how a rank failed."""
+    """A job that went wrong: what came of it and what is wrong with that, or how a rank failed, and after how long."""
 
     job: Job
     outcome: Outcome | None = None
     complaints: Sequence[Complaint] = ()
     failed: RankFailed | None = None
+    seconds: float = 0.0
 
 
 def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, trial: Trial,
@@ -39,14 +40,15 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
 
     ``others`` are further findings, which tell apart those that give the same in the first.
     """
-    end = time.monotonic() + _PATIENCE
-    known = stored(lab.name, experiment) or Mistakes(experiment, lab, trial, end)
+    patience = max(_PATIENCE, _TIMES * finding.seconds)
+    known = stored(lab.name, experiment) or Mistakes(experiment, lab, trial, patience)
     if finding.failed is not None:
-        found = {mistake.id for mistake in known.fail(finding.job) if mistake.marks() & marks(finding.failed)}
+        failing = known.fail(finding.job, str(finding.failed.error))
+        found = {mistake.id for mistake in failing if mistake.marks() & marks(finding.failed)}
     else:
         found = _matches(known.give(finding.job), finding)
         for other in others[:_OTHERS]:
-            if len(found) > 1 and time.monotonic() < end:
+            if len(found) > 1:
                 found = _matches((each for each in known.give(other.job) if each.id in found), other) or found
     return tuple(found) if len(found) == 1 else ()
 
@@ -66,7 +68,9 @@ def _all_values(finding: Finding, theirs: Given) -> bool:
 
 
 def _everything(finding: Finding, theirs: Given) -> bool:
-    return _all_values(finding, theirs) and finding.outcome.traffic == theirs.traffic
+    """All that came, and the same things wrong: memory is looked at, and stands in neither."""
+    wrong = [what for what, _ in finding.complaints] == [what for what, _ in theirs.complaints]
+    return wrong and _all_values(finding, theirs) and finding.outcome.traffic == theirs.traffic
 
 
 def _values_and_complaint(finding: Finding, theirs: Given) -> bool:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from distlab.course.kit.case import Job
 from distlab.course.kit.driving import JOB, Driver, drive_all
 from distlab.course.trial import RankFailed, Trial
-from distlab.events import Event, Memory, Message, Span
+from distlab.events import Event, Memory, Message, Span, Wait
 from distlab.ranks.outcome import Run
 from distlab.ranks.shipping.packing import unpack_value
 from distlab.ranks.verdicts.loose_ends import loose_ends
@@ -37,6 +37,10 @@ class Outcome:
     def memory(self, rank: int, within: str = "") -> list[Memory]:
         """What a rank held at each look in such spans, in a case that records it."""
         return [event for event, names in self._in_spans[rank] if type(event) is Memory and _is_in(within, names)]
+
+    def waits(self, rank: int, within: str = "") -> list[Wait]:
+        """The waits that a rank began in such spans."""
+        return [event for event, names in self._in_spans[rank] if type(event) is Wait and _is_in(within, names)]
 
     def members(self, message: Message) -> list[int]:
         """The ranks of the group that a message went through."""

@@ -35,8 +35,8 @@ class Stored:
         given, _ = self._by_job.get(_key(self._experiment, job), ((), ()))
         return [Given(**fields) for fields in map(unpack_value, given)]
 
-    def fail(self, job: Job) -> Iterator[Failing]:
-        """How the others fail."""
+    def fail(self, job: Job, report: str | None = None) -> Iterator[Failing]:
+        """How the others fail, whatever is reported."""
         _, failing = self._by_job.get(_key(self._experiment, job), ((), ()))
         for id, marks in failing:
             yield Failing(id, lambda marks=marks: marks)
