@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distlab.course.places import ROOT
-from distlab.pictures import five_steps, ring, staircase
+from distlab.pictures import five_steps, hero, ring, staircase
 from distlab.pictures.drawing import Drawing
 
 # Beside the notebooks, so that a class release and an assignment have them in the same place.
 FOLDERS = ROOT / "labs" / "pictures", ROOT / "solutions" / "pictures"
+HERO = ROOT / "docs" / "hero.svg"
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "01_ring": ring.draw,
     "02_five_steps": five_steps.draw,
@@ -19,11 +20,15 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
 
 
 def write_pictures(*folders: Path) -> list[Path]:
-    """Writes every drawing as an SVG, into the folders of the course unless others are given; returns the files."""
+    """Writes the drawings beside labs and solutions, and the README's; only those of the labs where ``folders`` are
+    named. Returns the files."""
     written = []
     for folder in folders or FOLDERS:
         folder.mkdir(exist_ok=True)
         for name, draw in DRAWINGS.items():
             written.append(folder / f"{name}.svg")
             written[-1].write_text(draw().svg(), encoding="utf-8")
+    if not folders:
+        HERO.write_text(hero.draw().svg(), encoding="utf-8")
+        written.append(HERO)
     return written

@@ -10,6 +10,8 @@ from distlab.show.colours import INK, MID, Look
 _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 # Pixels of a drawing about 920 wide: at 700, the least that a notebook shows, the small ones are 11 points.
 SMALL, NORMAL, LARGE = 19, 20, 22
+_MONOSPACE = "Menlo, Consolas, 'Liberation Mono', monospace"
+_ADVANCE = 0.6  # of a monospaced letter, of its size
 _CORNER = 4
 _HEAD = 8  # of an arrow
 _RISE = 0.36  # of the type size: from the middle of a line to its baseline
@@ -48,6 +50,14 @@ class Drawing:
         place = {"x": f"{x:g}", "y": f"{y + _RISE * size:g}", "font-size": f"{size:g}", "text-anchor": anchor}
         weight = {"font-weight": "bold"} if bold else {}
         self._add("text", place | {"fill": colour} | weight).text = words
+
+    def code(self, x: float, y: float, line: str, *, size: float, colour: str) -> None:
+        """A line of code from ``x`` on; its indentation is kept by place, since blanks at the start collapse."""
+        words = line.lstrip(" ")
+        place = {"x": f"{x + (len(line) - len(words)) * _ADVANCE * size:g}", "y": f"{y + _RISE * size:g}"}
+        face = {"font-size": f"{size:g}", "font-family": _MONOSPACE, "fill": colour}
+        if words:
+            self._add("text", place | face).text = words
 
     def line(self, points: Sequence[tuple[float, float]], colour: str = MID, width: float = 1.5) -> None:
         """A line through some points."""

@@ -18,6 +18,7 @@ okabe_ito = {
 }
 INK, GREY, PALE, FAINT, WHITE = "#222222", "#A6A6A6", "#8A8A8A", "#D9D9D9", "#FFFFFF"
 MID = "#7A7F87"  # of lines and words that stand on whatever the page has: as far from white as from black
+CARD_INK, CARD_MID = "#F2F4F7", "#AEB6C2"  # of words on a card
 
 
 class Look(NamedTuple):
@@ -27,6 +28,7 @@ class Look(NamedTuple):
     hatch: str
 
 
+CARD = Look("#262B33", "")  # of code: dark, wherever it lies
 UNLABELLED = Look("#C4C9D0", "")
 COMMUNICATION = Look(okabe_ito["vermillion"], "")
 _BY_LETTER = {

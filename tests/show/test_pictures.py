@@ -9,8 +9,8 @@ import pytest
 
 from distlab.course.notebook import Notebook
 from distlab.course.places import ROOT
-from distlab.pictures import ring, staircase
-from distlab.pictures.all import DRAWINGS, FOLDERS, write_pictures
+from distlab.pictures import hero, ring, staircase
+from distlab.pictures.all import DRAWINGS, FOLDERS, HERO, write_pictures
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = re.compile(r"!\[([^\]]*)\]\(([^)]*pictures/[^)]*)\)")
@@ -23,6 +23,12 @@ def test_the_pictures_are_made_from_their_scripts(tmp_path):
         assert {path.name for path in fresh} == {path.name for path in folder.iterdir()}
         for path in fresh:
             assert path.read_text() == (folder / path.name).read_text(), f"run python -m distlab pictures: {path.name}"
+
+
+def test_the_readmes_picture_is_what_a_check_and_a_run_show():
+    assert hero.draw().svg() == HERO.read_text(), "run python -m distlab pictures"
+    assert "Every gradient is 3 times too large" in hero.verdict() and len(hero.lanes()) == 4
+    assert "(docs/hero.svg)" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

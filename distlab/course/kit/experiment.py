@@ -13,7 +13,7 @@ from distlab.course.exercise import Wrong
 from distlab.course.kit.case import Case, Job, jobs_of
 from distlab.course.kit.driving import Driver
 from distlab.course.kit.naming import Finding, explain
-from distlab.course.kit.outcome import Attempt, Outcome, attempt, reached
+from distlab.course.kit.outcome import Outcome, attempt, reached
 from distlab.course.trial import RankFailed, Trial
 
 Complaint = tuple[str, str]  # what is wrong, and how: ("the gradients", "rank 1: expected 3, got 4")
@@ -91,49 +91,59 @@ class Experiment:
         try:
             tried = attempt(trial, self.drive, [lab] * len(jobs), jobs)
         except RankFailed as failed:
-            self._alone(lab, jobs, {}, trial, unless=_is_out_of_time(failed))
+            if not _is_out_of_time(failed):
+                self._try_alone(lab, jobs, trial)
             raise Wrong(reached(failed, jobs).words, failed.detail) from None
         complaints = {job: list(self.look(job, outcome)) for job, outcome in zip(jobs, tried.outcomes)}
         wrong = [job for job in jobs if complaints[job]]
         if not wrong and not tried.loose_ends:
             return
-        self._alone(lab, wrong or jobs, dict(zip(jobs, tried.outcomes)), trial)
+        self._try_alone(lab, wrong or jobs, trial)
         for job in wrong:  # each is right when it is the first
             what, detail = complaints[job][0]
             raise Wrong(_where(job, what), detail, general=_CALLED_AGAIN)
         raise Wrong(jobs[0].words, tried.loose_ends[0])
 
-    def _alone(self, lab, jobs: Sequence[Job], came: Mapping[Job, Outcome], trial: Trial, unless: bool = False) -> None:
+    def _try_alone(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial) -> None:
         """Raises Wrong for the first of the jobs that is not right when it is done alone."""
-        for job in jobs if not unless else ():
-            begun = time.monotonic()
-            try:
-                tried = attempt(trial, self.drive, [lab], [job])
-            except RankFailed as failed:
-                if _is_out_of_time(failed):
-                    raise Wrong(job.words, failed.detail) from None
-                ids = explain(self, lab, Finding(job, failed=failed, seconds=time.monotonic() - begun), trial)
-                general = "" if ids else self._one_dtype(lab, job, trial)
-                raise Wrong(job.words, failed.detail, ids, general=general, **self._fields(job, None)) from None
-            self._refuse(lab, job, tried, came, trial, time.monotonic() - begun)
+        for number, job in enumerate(jobs):
+            if finding := self._find(lab, job, trial):
+                further = (self._find(lab, other, trial.silent()) for other in jobs[number + 1 :])
+                raise self._wrong(lab, finding, (other for other in further if other and other.outcome), trial)
 
-    def _refuse(self, lab, job: Job, tried: Attempt, came: Mapping[Job, Outcome], trial: Trial, seconds: float) -> None:
+    def _find(self, lab: SimpleNamespace, job: Job, trial: Trial) -> Finding | None:
+        """What is wrong with a job that is done alone."""
+        begun = time.monotonic()
+        try:
+            tried = attempt(trial, self.drive, [lab], [job])
+        except RankFailed as failed:
+            return Finding(job, failed=failed, seconds=time.monotonic() - begun)
         (outcome,) = tried.outcomes
         complaints = list(self.look(job, outcome))
-        if tried.loose_ends:  # numbers that depend on who was quicker explain nothing
-            detail = complaints[0][1] if complaints else "the numbers came out right this time"
-            raise Wrong(job.words, detail, self.loose(outcome), **self._fields(job, outcome))
-        if not complaints:
-            return
-        others = [Finding(other, came[other], list(self.look(other, came[other]))) for other in came if other != job]
-        finding = Finding(job, outcome, complaints, seconds=seconds)
-        ids = self.shown(job, outcome) if complaints == list(self.judge(job, outcome)) else ()
-        ids = ids or explain(self, lab, finding, trial, [other for other in others if other.complaints])
-        what, detail = complaints[0]
+        if not complaints and not tried.loose_ends:
+            return None
+        return Finding(job, outcome, complaints, tried.loose_ends, seconds=time.monotonic() - begun)
+
+    def _wrong(self, lab: SimpleNamespace, finding: Finding, others: Iterator[Finding], trial: Trial) -> Wrong:
+        """What is said of a finding."""
+        job, outcome, failed = finding.job, finding.outcome, finding.failed
+        fields = {"ranks": job.ranks, **job.case.options, **self.fields(job, outcome)}
+        if failed is not None and _is_out_of_time(failed):
+            return Wrong(job.words, failed.detail)
+        if failed is not None:
+            ids = explain(self, lab, finding, trial)
+            general = "" if ids else self._one_dtype(lab, job, trial)
+            return Wrong(job.words, failed.detail, ids, general, **fields)
+        if finding.loose_ends:  # numbers that depend on who was quicker explain nothing
+            detail = finding.complaints[0][1] if finding.complaints else "the numbers came out right this time"
+            return Wrong(job.words, detail, self.loose(outcome), **fields)
+        what, detail = finding.complaints[0]
+        ids = self.shown(job, outcome) if finding.complaints == list(self.judge(job, outcome)) else ()
+        ids = ids or explain(self, lab, finding, trial, others)
         general = _CHANGED.format(name=what) if what in outcome.changed else ""
         if not ids and what in outcome.values[0]:
             general = self._one_dtype(lab, job, trial)
-        raise Wrong(_where(job, what), detail, ids, general=general, **self._fields(job, outcome))
+        return Wrong(_where(job, what), detail, ids, general, **fields)
 
     def _one_dtype(self, lab, job: Job, trial: Trial) -> str:
         """What is said where something is wrong in this dtype, and all is right in the first."""
@@ -146,9 +156,6 @@ class Experiment:
         except RankFailed:
             return ""
         return "" if any(self.look(twin, found)) else _ONE_DTYPE.format(first=str(first).removeprefix("torch."))
-
-    def _fields(self, job: Job, outcome: Outcome | None) -> dict:
-        return {"ranks": job.ranks, **job.case.options, **self.fields(job, outcome)}
 
 
 def _where(job: Job, what: str) -> str:

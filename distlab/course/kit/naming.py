@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,21 @@ _OTHERS = 3  # failing cases on which several explanations are tried further
 
 @dataclass(frozen=True)
 class Finding:
-    """A job that went wrong: what came of it and what is wrong with that, or how a rank failed, and after how long."""
+    """A job that went wrong: what came of it and what is wrong with that, or how a rank failed.
+
+    ``loose_ends`` is what was begun and not waited for, ``seconds`` is how long it took.
+    """
 
     job: Job
     outcome: Outcome | None = None
     complaints: Sequence[Complaint] = ()
+    loose_ends: Sequence[str] = ()
     failed: RankFailed | None = None
     seconds: float = 0.0
 
 
 def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, trial: Trial,
-            others: Sequence[Finding] = ()) -> tuple[str, ...]:  # fmt: skip
+            others: Iterable[Finding] = ()) -> tuple[str, ...]:  # fmt: skip
     """The id of the only known mistake that gives what came, in a tuple; () if there is none, or more than one.
 
     ``others`` are further findings, which tell apart those that give the same in the first.
@@ -47,9 +52,9 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
         found = {mistake.id for mistake in failing if mistake.marks() & marks(finding.failed)}
     else:
         found = _matches(known.give(finding.job), finding)
-        for other in others[:_OTHERS]:
-            if len(found) > 1:
-                found = _matches((each for each in known.give(other.job) if each.id in found), other) or found
+        further = islice(others, _OTHERS)
+        while len(found) > 1 and (other := next(further, None)):
+            found = _matches((each for each in known.give(other.job) if each.id in found), other) or found
     return tuple(found) if len(found) == 1 else ()
 
 
