@@ -9,8 +9,10 @@ import torch
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
 from distlab import from_lab, machines, run
-from distlab.course.checks.pipeline.interleaved_schedule import all_of_a_chunk
 from distlab.course.checks.pipeline.split_microbatches import SPLIT_MICROBATCHES
+from distlab.course.notebook import Notebook
+from distlab.course.patches import patches_of
+from distlab.course.places import ROOT
 from distlab.course.trial import Trial
 from distlab.events import Memory
 from distlab.machine.replay import replay
@@ -24,6 +26,14 @@ PLAIN = ["gpipe_schedule", "one_f_one_b_schedule"]
 @pytest.fixture(scope="module")
 def lab() -> SimpleNamespace:
     return from_lab("pipeline", solution=True)
+
+
+def patched(exercise: str, mistake: str) -> list:
+    """An exercise with a mistake in it, in each way in which it is known."""
+    notebook = Notebook(ROOT / "solutions" / "07_pipeline.ipynb")
+    patches = [patch for patch in patches_of("07_pipeline", exercise) if patch.id == mistake]
+    texts = [patch.applied(notebook.exercises[exercise]) for patch in patches]
+    return [notebook.definitions({exercise: text})[exercise] for text in texts]
 
 
 def timeline(lab, schedule: str, *sizes: int, flops=WHOLE, **how):
@@ -75,6 +85,17 @@ def test_zb_h1_idles_a_third_of_one_f_one_b_and_holds_what_the_paper_says(lab, p
     assert held == [(p - i + 1, i - 1) for i in range(1, p + 1)]
 
 
+def test_p_minus_s_minus_1_warm_up_forwards_are_the_fewest_that_keep_the_bubble_and_more_cost_memory(lab):
+    def found(schedule_of):
+        on_paper = lab.on_paper(lab.for_all(schedule_of, 4, 8), WHOLE)
+        return round(on_paper.bubble, 3), max(lab.held(on_paper, 0)[1])
+
+    assert found(lab.one_f_one_b_schedule) == (0.273, 4)
+    assert [found(short) for short in patched("one_f_one_b_schedule", "short-warm-up")] == [(0.556, 3)] * 2
+    assert [found(long) for long in patched("one_f_one_b_schedule", "long-warm-up")] == [(0.273, 5)]
+    assert [found(same) for same in patched("one_f_one_b_schedule", "same-everywhere")] == [(0.652, 4)]
+
+
 @pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 1), (4, 8), (4, 2), (8, 32)])
 def test_gpipe_holds_m_micro_batches_and_one_f_one_b_at_most_p_minus_s(lab, p, m):
     gpipe, one_f_one_b = (timeline(lab, schedule, p, m) for schedule in PLAIN)
@@ -113,8 +134,8 @@ def test_the_checker_names_what_is_wrong(lab):
 
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 8, 2), (3, 6, 3)])
 def test_a_chunk_with_all_micro_batches_before_the_next_chunk_deadlocks(lab, p, m, v):
-    rows = [all_of_a_chunk(rank, p, m, v) for rank in range(p)]
-    schedule = lab.with_messages([[lab.Step(*step) for step in steps] for steps in rows])
+    (all_of_a_chunk,) = patched("interleaved_schedule", "all-of-a-chunk")
+    schedule = lab.with_messages([all_of_a_chunk(rank, p, m, v) for rank in range(p)])
     assert lab.problems(schedule, m).startswith("stuck: ")
 
 

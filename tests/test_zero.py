@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from distlab import from_lab, machines, run
-from distlab.course.checks.zero.common import inside
+from distlab.course.kit.outcome import Outcome
 from distlab.machine.memory import FP32, MIXED, bytes_by_kind
 from distlab.machine.replay import replay
 from distlab.ranks.outcome import Run
@@ -108,9 +108,10 @@ def test_beside_zero_redundancy_optimizer_losses_are_the_same_and_it_is_of_the_f
 @pytest.mark.parametrize("stage", [1, 2])
 def test_the_update_and_the_gathers_after_it_are_drawn_as_the_update(lab, stage):
     recording = trained(lab, stage, 2).recording
+    outcome = Outcome([], [], recording.ranks, recording.groups)
     gathers = len(recording.messages(0, "all_gather"))
-    assert len([m for m in inside(recording, 0, "U") if m.kind == "all_gather"]) == gathers > 0
-    assert not [m for m in inside(recording, 0, "B") if m.kind == "all_gather"]
+    assert len([m for m in outcome.messages(0, "U") if m.kind == "all_gather"]) == gathers > 0
+    assert not [m for m in outcome.messages(0, "B") if m.kind == "all_gather"]
 
 
 def stage_seen(picture) -> int:

@@ -41,10 +41,14 @@ def _spoilt(value, given):
         return None
     if isinstance(value, _torch.Tensor):
         return value + 1 if value.dtype != _torch.bool else ~value
+    if isinstance(value, _torch.nn.Sequential):
+        return value[:-1]
     if isinstance(value, (list, tuple)) and value:
         if type(value) in (list, tuple) and isinstance(value[0], (_torch.Tensor, int, float)):
             return type(value)([_spoilt(value[0], ()), *value[1:]])
         return list(value)[:-1]
+    if isinstance(value, (range, str)):
+        return value[1:] if value else range(1)
     return value + 1 if isinstance(value, (int, float)) else value
 
 
@@ -55,10 +59,14 @@ def _without_last(value, given, before):
             spoilt = value.detach().clone().contiguous()
             spoilt.view(-1)[-1] += 1
         return value + (spoilt - value.detach()) if value.is_floating_point() else spoilt
+    if isinstance(value, _torch.nn.Sequential):
+        return value[:-1]
     if isinstance(value, (list, tuple)) and value:
         if type(value) is tuple:
             return (*value[:-1], _without_last(value[-1], given, before))
         return list(value)[:-1]
+    if isinstance(value, (range, str)):
+        return value[:-1]
     for tensor, old in reversed(list(zip(_held(given), before))):
         if tensor.shape == old.shape and tensor.numel() and not _torch.equal(tensor, old):
             tensor.reshape(-1)[-1:] = old.reshape(-1)[-1:] if tensor.is_contiguous() else 0

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Marks = frozenset[tuple]
 _PLACE = re.compile(r" at [^;\n]*?, line \d+")
+# Of several ranks that send what others have made no room for, it is chance which are told of.
+_PAIR = re.compile(r"rank \d+ sends (\w+)\[.*\] to rank \d+, which receives (\w+)\[.*\](?=: the dtypes differ)")
 _CHANCE = re.compile(r"\bInvoked with: .*|0x[0-9a-f]+|\[F\d+ [\d:.]+", re.DOTALL)  # arguments, addresses, times
 
 
@@ -124,4 +126,4 @@ def marks(failed: RankFailed) -> Marks:
         for rank, failure in failed.error.failures.items()
         if failure.kind == "raised" and not failure.is_victim
     }
-    return frozenset(raised or {("verdict", _PLACE.sub("", failed.error.verdict))})
+    return frozenset(raised or {("verdict", _PAIR.sub(r"\1, \2", _PLACE.sub("", failed.error.verdict)))})

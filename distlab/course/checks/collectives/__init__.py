@@ -5,9 +5,7 @@ from __future__ import annotations
 from distlab.course.checks.collectives.broadcast_tree import BROADCAST_TREE
 from distlab.course.checks.collectives.pass_token import PASS_TOKEN
 from distlab.course.checks.collectives.recursive_doubling import RECURSIVE_DOUBLING
-from distlab.course.checks.collectives.ring_all_gather import RING_ALL_GATHER
-from distlab.course.checks.collectives.ring_all_reduce import RING_ALL_REDUCE
-from distlab.course.checks.collectives.ring_reduce_scatter import RING_REDUCE_SCATTER
+from distlab.course.checks.collectives.rings import RING_ALL_GATHER, RING_ALL_REDUCE, RING_REDUCE_SCATTER
 from distlab.course.exercise import Prediction
 
 LAB = "01_collectives"

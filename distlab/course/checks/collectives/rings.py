@@ -1,242 +1,195 @@
-"""A ring on one process: what each rank holds after it, done right or with one thing done wrong; and how to try one."""
+"""The checks of the ring: its two halves, and the all-reduce that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import product
-
 import torch
+import torch.distributed as dist
 
-from distlab.course.checks.collectives.calls import CALLS, UNWAITED, is_slip
-from distlab.course.checks.collectives.coding import compare_coded, plain
-from distlab.course.checks.collectives.traffic import (
-    SERIAL,
-    WIDENED,
-    Failed,
-    check_ring,
-    in_place,
-    traffic_by_case,
-    watch,
-)
-from distlab.course.compare import compare
-from distlab.course.exercise import Misconception, Wrong
-from distlab.course.trial import Trial
+from distlab.course.checks.collectives import traffic
+from distlab.course.checks.collectives.bringing import FAILURES, SERIAL, TRAFFIC, brought, cases, changed, total
+from distlab.course.checks.collectives.coding import UNTOUCHED, said
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import misconceptions
+from distlab.course.kit.outcome import Outcome
 
-Cut = Callable[[torch.Tensor], Sequence[torch.Tensor]]
-Rows = list[torch.Tensor]
-Place = tuple[int, int]  # (a, b): chunk r + a + b·s at step s
-
-_LENGTHS = {
-    3: [[6], [7], [2]],
-    2: [[4]],
-    4: [[8, 10, 5, 3]],
-    5: [[13]],
-    1: [[3]],
-}  # 3 first: on it mistakes differ most
+# Those of a world size are tried in one start. Where chunks are alike, mistakes give numbers; elsewhere ranks fail.
+_LENGTHS = {3: [6], 4: [10, 14], 5: [3, 2], 2: [5], 1: [3]}
+_CASES = [Case(ranks, f" and length {n}", shape=(n,)) for ranks, lengths in _LENGTHS.items() for n in lengths]
 
 
-def turn(
-    rows: Sequence[torch.Tensor],
-    first: int,
-    *,
-    adds: bool,
-    steps: int,
-    left: bool = False,
-    cut: Cut | None = None,
-    places: tuple[Place, Place] | None = None,
-) -> Rows:
-    """Returns each rank's row after a ring in which rank r sends its chunk r + ``first`` − s at step s, in place.
-
-    What arrives is added to chunk r + ``first`` − s − 1, or replaces it; ``places`` says which chunks instead. ``left``
-    sends to r − 1. ``cut`` is tensor_split unless given. Returns [] where an arriving chunk would not fit or a chunk is
-    missing.
-    """
-    ranks, rows = len(rows), [row.clone() for row in rows]
-    parts = [cut(row) if cut else row.tensor_split(ranks) for row in rows]
-    if any(len(own) < ranks for own in parts):
-        return []
-    (a, b), (c, d) = places or ((first, -1), (first - 1, -1))
-    for step in range(steps):
-        sent = [own[(rank + a + b * step) % ranks].clone() for rank, own in enumerate(parts)]
-        for rank, own in enumerate(parts):
-            target, arriving = own[(rank + c + d * step) % ranks], sent[(rank + (1 if left else -1)) % ranks]
-            if target.shape != arriving.shape:
-                return []
-            target.copy_(target + arriving if adds else arriving)
-    return rows
-
-
-def own_chunks(rows: Sequence[torch.Tensor]) -> Rows:
+def _own_chunks(rows: list[torch.Tensor]) -> list[torch.Tensor]:
     """Chunk (r + 1) mod n of each rank's row."""
     return [row.tensor_split(len(rows))[(rank + 1) % len(rows)] for rank, row in enumerate(rows)]
 
 
-def blocks(ranks: int) -> dict[str, Cut]:
-    """Ways to cut a row that are not tensor_split's, by the misconception behind them."""
-    return {
-        "remainder": lambda row: [row[chunk * (len(row) // ranks) :][: len(row) // ranks] for chunk in range(ranks)],
-        "blocks": lambda row: row.chunk(ranks),
-    }
+def _fields(job: Job, outcome: Outcome | None) -> dict:
+    """The length, what does not divide, and the traffic."""
+    (length,) = job["shape"]
+    more = dict(length=length, rest=length % job.ranks, fewest=job.ranks - 1)
+    return traffic.fields(job, outcome) | more
 
 
-def wrong_chunks(before: Rows, got: Sequence[torch.Tensor], first: int, adds: bool) -> dict[str, str] | None:
-    """The fields of "chunks", if sending or adding to other chunks gives exactly what came; at most one on 3 ranks."""
-    ranks, right = len(before), ((first, -1), (first - 1, -1))
-    others = list(product((-1, 0, 1), (-1, 0, 1)))
-    for places in sorted(product(others, others), key=lambda places: sum(p != q for p, q in zip(places, right))):
-        rows = turn(before, first, adds=adds, steps=ranks - 1, places=places)
-        if rows and places != right and all(map(torch.equal, rows, got)):
-            (send, receive), (sent, put) = map(_in_words, right), map(_in_words, places)
-            return {"send": send, "receive": receive, "sent": sent, "put": put}
-    return None
+_SHARED = dict(
+    chunks="Other chunks travel: at step s, rank r is to send chunk {send} and to receive chunk {receive} (modulo n).",
+    remainder="The chunks have {length} // {ranks} elements each, and the last {rest} of {length} belong to none.",
+    blocks="The chunks are cut as x.chunk({ranks}) does, rounded up; use x.tensor_split({ranks}), where sizes differ "
+    "by at most one.",
+    uneven="It works where 3 ranks share the length evenly, and not where {ranks} ranks can't: a chunk that arrives "
+    "may be longer or shorter than the one that leaves.",
+    short="It works for longer tensors; with fewer elements than ranks some chunks are empty, and that is no error.",
+    left="It sends to the left, with the chunks of a ring that sends to the right, to r + 1.",
+    outside="A rank is named which is not there: count modulo {ranks}, so that the ring closes.",
+    tuple="tensor_split gives a tuple, and its items can't be set, which parts[c] += … tries. Take the chunk out "
+    "first: chunk = parts[c], and then chunk += … writes into x.",
+    no_source="It receives from any rank: name the left neighbour, dist.recv(room, left).",
+    send_first="Every rank waits in send, and nobody receives: start the send with isend, receive, then wait for it.",
+    receive_first="Every rank waits in recv, and nobody has sent: start the send before it.",
+    tags="The tags differ: a receive takes only messages with its own tag, and the default is 0.",
+    many="The numbers are right, but a step too many was taken: n − 1 are enough.",
+    whole="Whole tensors go around: {ranks} times the bytes of a ring, where each message is one chunk.",
+    hub="Every message goes through rank 0, which is kept busy while the other links idle.",
+    no_ring="The numbers are right, but on a ring every rank sends to one neighbour only.",
+    serial=SERIAL,
+    **FAILURES,
+    **TRAFFIC,
+)
+_HALF, _WHOLE = traffic.ring(passes=1), traffic.ring(passes=2)
+
+# --- ring_reduce_scatter --------------------------------------------------------------------------
+
+_CHUNK = "chunk (r + 1) mod n"
 
 
-def _in_words(place: Place) -> str:
-    offset, per_step = place
-    words = "r" + (f" {'+' if offset > 0 else '−'} {abs(offset)}" if offset else "")
-    return words + (f" {'+' if per_step > 0 else '−'} s" if per_step else "")
+def scattered(lab, job: Job) -> dict:
+    """On a rank: the chunk that is to be complete, and all of x."""
+    rank = dist.get_rank()
+    x = changed(lab.ring_reduce_scatter, brought(job, rank))
+    return {_CHUNK: _own_chunks([x] * job.ranks)[rank], "x": x}
 
 
-# --- trying one half of the ring -----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Half:
-    """One half of the ring all-reduce.
-
-    ``first``, ``adds``: as in :func:`turn`. ``start`` gives the rows by rank before it, from those that the ranks
-    bring, ``finish`` what is to be right after it. ``view`` picks that from the rows, which stands ``where``.
-    ``beliefs`` are its own misconceptions, from the rows before and after.
-    """
-
-    misconceptions: tuple[Misconception, ...]
-    first: int
-    adds: bool
-    start: Callable[[Rows], Rows]
-    finish: Callable[[Rows], Rows]
-    view: Callable[[Sequence[torch.Tensor]], Rows]
-    where: str
-    beliefs: Callable[[Rows, Rows], dict[str, Rows]]
-
-
-def check_half(half: Half, bring: Callable[[int, int], torch.Tensor], learners: Callable, trial: Trial) -> None:
-    """Tries a half on 3, 2, 4, 5 and 1 ranks, with lengths that do and don't divide; raises Wrong.
-
-    Rank r brings ``bring(r, length)``, and then whole numbers in float32.
-    """
-    for ranks, runs in _LENGTHS.items():
-        for lengths in runs:
-            drawn = [4 + trial.seed % 20] if ranks == 4 else []
-            _try(half, bring, learners, trial, ranks, lengths + drawn)
-
-
-def _try(half: Half, bring: Callable, learners: Callable, trial: Trial, ranks: int, lengths: list[int]) -> None:
-    on = f"with {ranks} rank{'s' if ranks > 1 else ''}"
-    case = f"{on} and {'lengths' if len(lengths) > 1 else 'length'} {', '.join(map(str, lengths))}"
-    coded_rows = [half.start([bring(rank, length) for rank in range(ranks)]) for length in lengths]
-    plain_rows = half.start([plain(trial.seed, rank, lengths[0]) for rank in range(ranks)])
-    befores, cases = [*coded_rows, plain_rows], [f"{on} and length {length}" for length in lengths]
-    cases.append(f"{on} and whole numbers in float32")
-    try:
-        run = watch(trial, half.misconceptions, case, in_place, learners, [(rows,) for rows in befores], ranks=ranks)
-    except Failed as failed:
-        raise _name_crash(failed, lengths, ranks) from None
-    traffics = traffic_by_case(run.recording, [rows[0] for rows in befores])
-    rows_by_case = [list(rows) for rows in zip(*run.values)]
-    for case, before, after, traffic in zip(cases[:-1], befores, rows_by_case, traffics):
-        _compare(half, case, before, after, max(traffic.counts()))
-    for case, traffic in zip(cases, traffics):
-        check_ring(case, traffic, passes=1)
-    compare(cases[-1], half.view(rows_by_case[-1]), half.finish(plain_rows))
-
-
-def _compare(half: Half, case: str, before: Rows, after: Rows, taken: int) -> None:
-    ranks, length = len(before), len(before[0])
-    untouched = all(map(torch.equal, before, after))
-
-    def turned(**how) -> Rows:
-        return turn(before, half.first, adds=half.adds, **{"steps": ranks - 1, **how})
-
-    beliefs = {
-        "not-in-place": before if untouched else [],
-        "few": turned(steps=taken) if 0 < taken < ranks - 1 else [],
-        "left": turned(left=True),
-        **half.beliefs(before, after),
-        **{id: turned(cut=cut) for id, cut in blocks(ranks).items()},
-    }
-    views = {id: half.view(rows) for id, rows in beliefs.items()}
-    fields = dict(ranks=ranks, length=length, rest=length % ranks)
-    try:
-        compare_coded(case, half.view(after), half.finish(before), views, half.where, **fields)
-    except Wrong as wrong:
-        chunks = None if wrong.believed else wrong_chunks(before, after, half.first, half.adds)
-        raise Wrong(case, wrong.detail, ("chunks",), **chunks) if chunks else wrong from None
-
-
-def _name_crash(failed: Failed, lengths: list[int], ranks: int) -> Wrong:
-    """Names a receive of any source, and a crash of lengths that 3 ranks can't share evenly where others went well."""
-    cause = failed.error.failures[failed.error.rank]
-    if "'tuple' object does not support item assignment" in cause.message:
-        return failed.because("tuple")
-    if is_slip(failed):
-        return failed
-    if any(call.kind == "recv" and call.peer is None for calls in failed.calls.by_rank for call in calls):
-        return failed.because("no-source")
-    if ranks != 3 or lengths[0] % 3 == 0:
-        return failed
-    return failed.because("short" if lengths[0] < 3 else "uneven")
-
-
-SHARED = (
-    Misconception(
-        "chunks",
-        "Other chunks travel: at step s, rank r is to send chunk {send} and to receive chunk {receive} (modulo n). "
-        "Yours sends chunk {sent}, and what arrives goes into chunk {put}.",
+RING_REDUCE_SCATTER = Exercise(
+    "ring_reduce_scatter",
+    Experiment(
+        _CASES,
+        scattered,
+        lambda job, _: [{_CHUNK: chunk} for chunk in _own_chunks([total(job)] * job.ranks)],
+        judge=_HALF,
+        shown=_HALF.shown,
+        fields=lambda job, outcome: _fields(job, outcome) | {"send": "r − s", "receive": "r − s − 1"},
+        words=said,
+        holds="chunk (r + 1) mod n is complete on rank r, with each rank's contribution once, after n − 1 messages of "
+        "one chunk to the neighbour; on 1 to 5 ranks, with lengths that divide, that don't, and that are below n",
     ),
-    Misconception(
-        "remainder",
-        "The chunks have {length} // {ranks} elements each, and the last {rest} of {length} belong to none.",
+    misconceptions=misconceptions(
+        not_in_place="x is as it was: add what arrives to the chunks of x itself, chunk += arriving.",
+        few="One step is missing: on {ranks} ranks a ring takes {ranks} − 1 steps.",
+        other_chunk="Another chunk is complete, and this one lacks a rank: step s is to send chunk r − s, so that "
+        "chunk (r + 1) mod n ends on rank r.",
+        overwritten="What arrives replaces this rank's part instead of being added to it.",
+        unsummed="Each rank passes on its own numbers; it is to pass on the sum of what it received and its own.",
+        **_SHARED,
     ),
-    Misconception(
-        "blocks",
-        "The chunks are cut as x.chunk({ranks}) does, rounded up; use x.tensor_split({ranks}), where sizes differ by "
-        "at most one.",
+    hints=(
+        "parts = x.tensor_split(n) gives windows into x: after chunk = parts[c], chunk += … changes x. At each of the "
+        "n − 1 steps one part goes to the right, and what comes from the left is added to the part one number below.",
+        "At step s: chunk = parts[(r - s - 1) % n], and room for it with torch.empty_like(chunk). work = "
+        "dist.isend(parts[(r - s) % n], right), then dist.recv into the room from the left, then work.wait(), and "
+        "then add the room to chunk.",
     ),
-    Misconception(
-        "uneven",
-        "It works where 3 ranks share the length evenly, and not where they don't: a chunk that arrives may be longer "
-        "or shorter than the one that leaves.",
+)
+
+# --- ring_all_gather ------------------------------------------------------------------------------
+
+
+def _own(job: Job) -> list[torch.Tensor]:
+    """Each rank's chunk (r + 1) mod n, of numbers of its own."""
+    return _own_chunks([brought(job, rank) for rank in range(job.ranks)])
+
+
+def gathered(lab, job: Job) -> dict:
+    """On a rank: x after the gather, of which only the rank's own chunk held anything before."""
+    rank = dist.get_rank()
+    x = torch.full_like(brought(job, rank), UNTOUCHED)
+    _own_chunks([x] * job.ranks)[rank].copy_(_own(job)[rank])
+    return {"x": changed(lab.ring_all_gather, x)}
+
+
+def _all_chunks(job: Job, came: list[dict]) -> list[dict]:
+    """All chunks in their places, on every rank."""
+    *others, last = _own(job)  # the last rank has chunk 0
+    return [{"x": torch.cat([last, *others])}] * job.ranks
+
+
+RING_ALL_GATHER = Exercise(
+    "ring_all_gather",
+    Experiment(
+        _CASES,
+        gathered,
+        _all_chunks,
+        judge=_HALF,
+        shown=_HALF.shown,
+        fields=lambda job, outcome: _fields(job, outcome) | {"send": "r + 1 − s", "receive": "r − s"},
+        words=said,
+        holds="every rank has all chunks in their places, after n − 1 messages of one chunk to the neighbour; "
+        "on 1 to 5 ranks, with lengths that divide, that don't, and that are below n",
     ),
-    Misconception(
-        "short",
-        "It works for longer tensors; with fewer elements than ranks some chunks are empty, and that is no error.",
+    misconceptions=misconceptions(
+        not_in_place="x is as it was: receive into the chunks of x itself.",
+        few="One chunk never arrived: on {ranks} ranks a ring takes {ranks} − 1 steps.",
+        wrong_start="It starts with chunk r, which is not complete: the chunk that rank r holds is chunk "
+        "(r + 1) mod n.",
+        not_forwarded="Each step sends the rank's own chunk again; what came a step ago is to go on.",
+        added="What arrives was added to what stood there; a finished chunk is to replace it.",
+        **_SHARED,
     ),
-    Misconception("left", "It sends to the left, with the chunks of a ring that sends to the right, to r + 1."),
-    Misconception(
-        "outside",
-        "Rank {rank} {does} rank {peer}, which is not there: count modulo {ranks}, so that the ring closes.",
+    hints=(
+        "parts = x.tensor_split(n) gives windows into x, so that a chunk received into parts[c] stands in x. "
+        "The loop is that of ring_reduce_scatter, with every chunk's number one higher, and without adding.",
+        "At step s send parts[(r + 1 - s) % n] to the right with isend, receive parts[(r - s) % n] from the left, "
+        "and wait for the isend. What you received is what you send at the next step.",
     ),
-    Misconception(
-        "tuple",
-        "tensor_split gives a tuple, and its items can't be set, which parts[c] += … tries. Take the chunk out first: "
-        "chunk = parts[c], and then chunk += … writes into x.",
+)
+
+# --- ring_all_reduce ------------------------------------------------------------------------------
+
+RING_ALL_REDUCE = Exercise(
+    "ring_all_reduce",
+    Experiment(
+        cases({3: [(6,), (7,), (2,), (2, 4)], 2: [(5,)], 4: [(8,), (10,), (3, 2, 3)], 1: [(3,)]}),
+        lambda lab, job: {"x": changed(lab.ring_all_reduce, brought(job, dist.get_rank()))},
+        lambda job, _: [{"x": total(job)}] * job.ranks,
+        judge=_WHOLE,
+        shown=_WHOLE.shown,
+        fields=lambda job, outcome: traffic.fields(job, outcome) | {"fewest": 2 * (job.ranks - 1)},
+        words=said,
+        holds="x holds the sum on every rank, for any shape and length; each rank sends 2(n − 1) messages of about an "
+        "n-th of it, so 2(n − 1)/n tensors, in 2(n − 1) steps; on 1 to 4 ranks",
     ),
-    Misconception("no-source", "It receives from any rank: name the left neighbour, dist.recv(room, left)."),
-    Misconception(
-        "send-first",
-        "Every rank waits in send, and nobody receives: start the send with isend, receive, then wait for it.",
+    misconceptions=misconceptions(
+        not_in_place="x is as it was: the ring worked on a copy. x.view(-1) is x itself, seen flat.",
+        mean="The sum was divided by {ranks}; all-reduce adds up, and whoever wants a mean divides.",
+        swapped="The halves are swapped: first the sums are formed, by the reduce-scatter, and then they spread.",
+        returns_nothing="A None is used as a tensor: both halves work in place and return nothing, so go on with the "
+        "view itself.",
+        half="Only one chunk holds the sum on each rank: the all-gather is missing.",
+        twice="Each rank's own numbers count twice: the sum is to replace x, not to be added to it.",
+        rows="A tensor of shape {shape} was cut along its first axis into uneven chunks: give the ring a flat view, "
+        "x.view(-1).",
+        whole="Whole tensors go around: (n − 1)S bytes a rank, and a ring of chunks needs 2(n − 1)/n S.",
+        hub="Every message goes through rank 0, whose row of the traffic is (n − 1)S bytes.",
+        no_ring="The sums are right, but on a ring every rank sends to its neighbours only.",
+        many="The sums are right, but a rank sent more than 2(n − 1) messages.",
+        send_first="Every rank waits in send, and nobody receives: start the send with isend, receive, then wait for "
+        "it.",
+        serial=SERIAL,
+        **TRAFFIC,
     ),
-    Misconception("receive-first", "Every rank waits in recv, and nobody has sent: start the send before it."),
-    *CALLS,
-    UNWAITED,
-    WIDENED,
-    SERIAL,
-    Misconception("many", "The numbers are right, but a step too many was taken: n − 1 are enough."),
-    Misconception(
-        "whole", "Whole tensors go around: {ranks} times the bytes of a ring, where each message is one chunk."
+    hints=(
+        "You have both halves, and both work in place: after ring_reduce_scatter, chunk (r + 1) mod n of the tensor is "
+        "complete, and that is where ring_all_gather starts.",
+        "flat = x.view(-1) is the same memory as x, seen as one long row. Give it to one half, and then to the other.",
     ),
-    Misconception("hub", "Every message goes through rank 0, which is kept busy while the other links idle."),
-    Misconception("no-ring", "The numbers are right, but on a ring every rank sends to its right neighbour only."),
-    Misconception("collective", "It calls {kind}; this exercise is to be built from send and recv alone."),
+    uses=("ring_reduce_scatter", "ring_all_gather"),
 )

@@ -2,129 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.course.checks.layer_partition.common import misconceptions, named, with_ranks
-from distlab.course.compare import compare, difference
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Message
+from distlab.course.exercise import Exercise
+from distlab.course.kit.budget import bytes_sent
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import coded, misconceptions
+from distlab.course.kit.outcome import Outcome
 from distlab.ranks.output import name_ranks
 
-_SHAPE = (3, 2)
+_SHAPE = torch.Size((5, 3))
+_STEPS = 2
+_OUTSIDE = "collectives of the group, on a rank that is not in it"
 
 
-def _own(rank: int, step: int) -> torch.Tensor:
-    """Rank r's gradient at a step: 1, 2, 3, … times 10^r, so that a digit says whose part it is."""
-    numbers = torch.arange(1, 7, dtype=torch.float64).view(_SHAPE)
-    return numbers * 10**rank * (step + 1)
+def case(ranks: int, holders: list[int], absent: bool = False) -> Case:
+    """Who holds a copy; ``absent``: at the first step, the last of them has not used the weight."""
+    words = f", the weight on {name_ranks(holders)}" + f", .grad None on rank {holders[-1]}" * absent
+    return Case(ranks, words, holders=holders, absent=absent)
 
 
-def tied(add_tied_gradients, holders: list[int], num_steps: int, absent: bool) -> list[dict]:
-    """On a rank: its copy of a weight that the ``holders`` hold, and its gradient, step by step.
-
-    ``absent``: at step 1, the last of them has not used the weight.
-    """
-    rank, last = dist.get_rank(), holders[-1]
-    group = dist.new_group(holders)
-    weight = nn.Parameter(torch.ones(_SHAPE, dtype=torch.float64)) if rank in holders else None
-    steps = []
-    for step in range(num_steps):
-        if weight is not None:
-            weight.grad = None if absent and rank == last and step == 0 else _own(rank, step)
-        add_tied_gradients(weight, group)
-        if weight is not None:
-            steps.append(dict(gradient=weight.grad.clone(), weight=weight.detach().clone()))
-            with torch.no_grad():
-                weight -= 0.1 * weight.grad
-    return steps
+def own_gradient(job: Job, rank: int, step: int) -> torch.Tensor | None:
+    """Rank r's at a step: 1, 2, 3, … times 10^r, so that a digit says whose part it is."""
+    is_absent = job["absent"] and rank == job["holders"][-1] and step == 0
+    return None if is_absent else coded([_SHAPE], rank, job.dtype)[0] * (step + 1)
 
 
-def check_add_tied_gradients(learners: Callable, trial: Trial) -> str:
-    """Tries ``add_tied_gradients`` where all ranks hold the weight, where some do not, and on one rank."""
-    for ranks, holders, absent in (
-        (2, [0, 1], False),
-        (3, [0, 2], False),
-        (1, [0], False),
-        (4, [1, 2], False),
-        (2, [0, 1], True),
-    ):
-        _try_tied(learners, trial, ranks, holders, absent)
-    return (
-        "both copies get the sum of both gradients, and are equal after every step; ranks without a copy take no part; "
-        "with 1 to 4 ranks, and whichever of them hold a copy"
-    )
+def _gradients_at(step: int) -> str:
+    return f"step {step + 1}, the gradients of the copies"
 
 
-def _try_tied(learners, trial: Trial, ranks: int, holders: list[int], absent: bool) -> None:
-    num_steps = 1 if absent else 2
-    case = f"{with_ranks(ranks)}, the weight on {name_ranks(holders)}"
-    case += f", .grad None on rank {holders[-1]}" if absent else ""
-    try:
-        run = trial.watch(case, tied, learners, holders, num_steps, absent, ranks=ranks)
-    except RankFailed as failed:
-        cause = failed.error.failures[failed.error.rank]
-        if cause.kind == "raised" and absent:
-            raise failed.because("none-raises") from None
-        raise named(failed, _words(ranks)) from None
-
-    def by_rank(values: list) -> list:
-        """One value for each holder, spread over the ranks; None elsewhere."""
-        return [values[holders.index(rank)] if rank in holders else None for rank in range(ranks)]
-
-    for step in range(num_steps):
-        parts = [_own(rank, step) * (not absent or rank == holders[0]) for rank in holders]
-        came = [run.values[rank][step]["gradient"] for rank in holders]
-        want = [sum(parts)] * len(holders)
-        first, last = parts[0], parts[-1]
-        beliefs = {
-            "kept": parts,
-            "mean": [sum(parts) / ranks] * len(holders),
-            "one-side": [sum(parts), last],
-            "first-copied": [first] * len(holders),
-        }
-        if run.recording.messages(kind="reduce") and not difference(came[0], want[0]):
-            beliefs["one-side"] = came  # what reduce leaves elsewhere is nobody's promise
-        beliefs = {id: by_rank(values) for id, values in beliefs.items() if len(values) == len(holders)}
-        compare(f"{case}, step {step + 1}, the gradients of the copies", by_rank(came), by_rank(want), beliefs)
-        weights = [run.values[rank][step]["weight"] for rank in holders]
-        expected = torch.ones(_SHAPE, dtype=torch.float64)
-        for done in range(step):
-            expected = expected - 0.1 * sum(_own(rank, done) for rank in holders)
-        right, mixed = by_rank([expected] * len(holders)), by_rank([expected * len(holders)] * len(holders))
-        compare(f"{case}, step {step + 1}, the weight", by_rank(weights), right, {"weights": mixed})
-    _count(case, run.recording, holders, num_steps)
+def drive(lab, job: Job) -> dict:
+    """On a rank: its copy of the weight and its gradient, step by step, and what it called that is not its own."""
+    rank, notes = dist.get_rank(), {}
+    group = dist.new_group(job["holders"])
+    weight = nn.Parameter(torch.ones(_SHAPE, dtype=job.dtype)) if rank in job["holders"] else None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(_STEPS):
+            if weight is not None:
+                weight.grad = own_gradient(job, rank, step)
+            call(lab.add_tied_gradients, weight, group)
+            gradient = None if weight is None else weight.grad
+            notes[_gradients_at(step)] = None if gradient is None else gradient.clone()
+    return notes | {_OUTSIDE: sum("does not belong to the given group" in str(each.message) for each in said)}
 
 
-def _count(case: str, recording, holders: list[int], num_steps: int) -> None:
-    for rank, history in enumerate(recording.ranks):
-        moved = [e for e in history if isinstance(e, Message) and e.bytes]
-        want = num_steps if rank in holders else 0
-        if rank not in holders and moved:
-            detail = f"rank {rank} holds no copy: expected no messages of it, got {len(moved)}"
-            raise Wrong(case, detail, ("everyone",))
-        if len(moved) > want and len(holders) > 1:
-            detail = f"messages and collectives of rank {rank}: expected {want}, one a step, got {len(moved)}"
-            raise Wrong(case, detail, ())
-    outside = next((note for note in recording.notes if "on a group that it is not in" in note), None)
-    if outside:
-        raise Wrong(case, outside, ("outside",))
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """The sum on every holder."""
+    sums = {}
+    for step in range(_STEPS):
+        parts = [own_gradient(job, rank, step) for rank in job["holders"]]
+        sums[_gradients_at(step)] = sum(part for part in parts if part is not None)
+    return [(sums if rank in job["holders"] else dict.fromkeys(sums)) | {_OUTSIDE: 0} for rank in range(job.ranks)]
 
 
-def _words(ranks: int) -> dict[str, str | None]:
-    return {
-        "everyone": "1 returned and never joined" if ranks > 2 else None,
-        "none": "'NoneType' object has no attribute",
-    }
+def judge(job: Job, outcome: Outcome):
+    """Each copy's gradient is sent once at every step, and by nobody else."""
+    most = _STEPS * 2 * _SHAPE.numel() * job.dtype.itemsize
+    for rank in range(job.ranks):
+        moved, sent = len(outcome.messages(rank, "call")), bytes_sent(outcome, rank)
+        if rank not in job["holders"] and moved:
+            yield "the messages", f"rank {rank} holds no copy: expected none of it, got some"
+        elif sent > most:
+            yield "the bytes sent", f"rank {rank}: expected at most {most}, got {sent}"
 
 
 ADD_TIED_GRADIENTS = Exercise(
     "add_tied_gradients",
-    check_add_tied_gradients,
+    Experiment(
+        (
+            case(2, [0, 1]),
+            case(3, [0, 2]),
+            case(1, [0]),
+            case(4, [1, 2]),
+            case(4, [0, 3]),
+            case(2, [0, 1], absent=True),
+        ),
+        drive,
+        expect,
+        judge=judge,
+        shown=lambda job, outcome: ("everyone",) if next(judge(job, outcome))[0] == "the messages" else (),
+        holds="both copies get the sum of both gradients, and are equal after every step; ranks without a copy take no "
+        "part; with 1 to 4 ranks, and whichever of them hold a copy",
+    ),
     misconceptions=misconceptions(
         kept="Each copy keeps its own part of the gradient. The weight is used at both ends, so its gradient is the "
         "sum of the two parts; like this the copies drift apart.",

@@ -2,86 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import nn
 
-from distlab.course.checks.layer_partition.common import borders, misconceptions, named, with_ranks
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import BOTH, Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import misconceptions, shares
+from distlab.course.kit.outcome import Outcome
+
+SIZES = (2, 4), (1, 4), (3, 8), (3, 7), (4, 10)  # ranks, layers
 
 
-class Numbered(nn.Linear):
-    """A layer that knows its place in the model."""
+class Numbered(nn.Module):
+    """A layer that notes its place in the model when it runs."""
 
     def __init__(self, number: int):
-        super().__init__(2, 2)
+        super().__init__()
         self.number = number
 
-
-def built(make_stage, num_layers: int) -> dict:
-    """On a rank: what ``make_stage`` returned, which layers stand in it in order, and which were ever built."""
-    numbers = []
-
-    def make_layer(number: int) -> nn.Module:
-        numbers.append(number)
-        return Numbered(number)
-
-    stage = make_stage(make_layer, num_layers)
-    modules = stage.modules() if isinstance(stage, nn.Module) else ()
-    held = [module.number for module in modules if isinstance(module, Numbered)]
-    return dict(type=type(stage).__name__, held=held, built=numbers)
+    def forward(self, numbers):
+        return [*numbers, self.number]
 
 
-def check_make_stage(learners: Callable, trial: Trial) -> str:
-    """Tries ``make_stage`` where the ranks divide the layers, and where they do not."""
-    for ranks, num_layers in ((2, 4), (1, 4), (3, 8), (4, 10)):
-        case = f"{with_ranks(ranks)} and {num_layers} layers"
-        try:
-            by_rank = trial.run(case, built, learners, num_layers, ranks=ranks)
-        except RankFailed as failed:
-            raise named(failed, {"no-my-rows": "name 'my_rows' is not defined"}) from None
-        _check(case, by_rank, num_layers)
-    return (
-        "every layer is on one rank, in the model's order, in stages that differ by at most one layer; no rank built "
-        "a layer of another's; with 1 to 4 ranks"
-    )
-
-
-def _check(case: str, by_rank: list[dict], num_layers: int) -> None:
-    ranks = len(by_rank)
-    want = [list(layers) for layers in borders(num_layers, ranks)]
-    beliefs = _wrong_layers(num_layers, ranks)
-    fields = dict(ranks=ranks, num_layers=num_layers, mine=len(want[0]))
-    for rank, came in enumerate(by_rank):
-        if came["type"] != "Sequential":
-            known = ("list",) if came["type"] in ("list", "ModuleList", "tuple", "generator") else ()
-            raise Wrong(case, f"rank {rank}: expected an nn.Sequential, got a {came['type']}", known, **came)
-    compare(f"{case}, the layers of each stage", [came["held"] for came in by_rank], want, beliefs, **fields)
-    everything = [list(range(num_layers))] * ranks
-    compare(f"{case}, the layers that were built", [came["built"] for came in by_rank], want,
-            {"builds-all": everything}, **fields)  # fmt: skip
-
-
-def _wrong_layers(n: int, ranks: int) -> dict[str, list[list[int]]]:
-    size, block, places = n // ranks, -(-n // ranks), range(ranks)
+def drive(lab, job: Job) -> dict:
+    """On a rank: what ``make_stage`` returned, which layers run in it in order, and which were ever built."""
+    built: list[int] = []
+    stage = call(lab.make_stage, lambda number: built.append(number) or Numbered(number), job["num_layers"])
+    if not isinstance(stage, nn.Sequential):
+        return {"what is returned": type(stage).__name__}
     return {
-        "everything": [list(range(n))] * ranks,
-        "strided": [list(range(n))[rank::ranks] for rank in places],
-        "backwards": [list(layers)[::-1] for layers in borders(n, ranks)],
-        "dropped": [list(range(rank * size, (rank + 1) * size)) for rank in places],
-        "last-takes-rest": [list(range(rank * size, n if rank == ranks - 1 else (rank + 1) * size)) for rank in places],
-        "blocks": [list(range(n))[rank * block : (rank + 1) * block] for rank in places],
-        "short-first": [list(range(n - layers.stop, n - layers.start)) for layers in reversed(borders(n, ranks))],
-        "from-zero": [list(range(len(layers))) for layers in borders(n, ranks)],
-        "last-first": [list(layers) for layers in reversed(borders(n, ranks))],
+        "what is returned": "Sequential",
+        "the layers of each stage": stage([]),
+        "the layers that were built": built,
     }
+
+
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """The layers of each rank."""
+    mine = map(list, shares(job["num_layers"], job.ranks))
+    whats = "what is returned", "the layers of each stage", "the layers that were built"
+    return [dict(zip(whats, ("Sequential", layers, layers))) for layers in mine]
+
+
+def fields(job: Job, outcome: Outcome | None) -> dict:
+    """What came in the place of a Sequential."""
+    return {"type": outcome.values[0]["what is returned"] if outcome else ""}
 
 
 MAKE_STAGE = Exercise(
     "make_stage",
-    check_make_stage,
+    Experiment(
+        [Case(ranks, f" and {n} layers", dtypes=BOTH[:1], num_layers=n) for ranks, n in SIZES],
+        drive,
+        expect,
+        fields=fields,
+        holds="every layer is on one rank, in the model's order, in stages that differ by at most one layer; no rank "
+        "built a layer of another's; with 1 to 4 ranks",
+    ),
     misconceptions=misconceptions(
         everything="Every rank holds all {num_layers} layers, a copy of the whole model on each: a rank keeps its own "
         "stage only, or nothing is saved.",
@@ -98,8 +76,6 @@ MAKE_STAGE = Exercise(
         "the first ranks, and the lab cuts everything in one way.",
         from_zero="Every rank counts its layers from 0, so all of them build the model's first layers: take the "
         "numbers in the range, not the numbers up to its length.",
-        no_my_rows="my_rows is lab 00's, and the cell that fetches it has not run: run the cell with "
-        'from_lab("start_here").my_rows above this exercise first.',
         blocks="The first stages are filled up and the last ones get what is left: stages differ by at most one layer.",
         list="A stage must be callable: put the layers into nn.Sequential(*layers), not into a {type}.",
     ),

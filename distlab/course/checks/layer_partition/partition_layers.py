@@ -6,33 +6,49 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations, product
+from itertools import combinations
 from math import ceil
 
-from distlab.course.checks.layer_partition.common import borders, misconceptions
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import Trial
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import BOTH, Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import misconceptions
+from distlab.course.kit.outcome import Outcome
 
 Cut = list[range]
-_SECONDS = 3.0
+_SECONDS = 0.6  # of work; a right answer takes a fortieth of it
+
+_slow: set[Callable] = set()  # on a rank: what took too long once is not tried again
 
 
-def cut_up(partition_layers, cases: list[tuple[list[float], int]]) -> list:
-    """On one rank: what ``partition_layers`` returns for each case, and whether it left the costs alone.
+def case(num_stages: int, *costs: float, draws: tuple[int, ...] = ()) -> Case:
+    """``draws``: so many costs, up to so many times one part of so many, are drawn afresh."""
+    made = Case(1, dtypes=BOTH[:1], num_stages=num_stages, costs=list(costs), draws=draws)
+    made.words = f"{num_stages} stage{'s' * (num_stages > 1)}"
+    return made
 
-    None in place of what takes too long.
-    """
-    results = []
-    for costs, num_stages in cases:
-        mine = list(costs)
-        try:
-            with _at_most(_SECONDS):
-                came = partition_layers(mine, num_stages)
-        except _TooLong:
-            return [*results, None]
-        ranges = [isinstance(stage, range) for stage in came] if isinstance(came, list | tuple) else [False]
-        results.append((list(came) if all(ranges) else repr(came)[:80], mine == costs))
-    return results
+
+def costs_of(job: Job) -> list[float]:
+    """What the layers cost."""
+    number, most, parts = job["draws"] or (0, 1, 1)
+    draw = random.Random(job.seed)
+    drawn = [draw.randint(1, most) for _ in range(number)]
+    return job["costs"] + (drawn if parts == 1 else [cost / parts for cost in drawn])
+
+
+def drive(lab, job: Job) -> dict:
+    """On a rank: the stages, as text if they are no ranges; None in place of what takes too long."""
+    if lab.partition_layers in _slow:
+        return {"the stages": None}
+    try:
+        with _at_most(_SECONDS):
+            came = call(lab.partition_layers, costs_of(job), job["num_stages"])
+    except _TooLong:
+        _slow.add(lab.partition_layers)
+        return {"the stages": None}
+    is_cut = isinstance(came, list | tuple) and all(isinstance(stage, range) for stage in came)
+    return {"the stages": list(came) if is_cut else repr(came)[:80]}
 
 
 class _TooLong(BaseException):
@@ -69,115 +85,80 @@ def all_cuts(num_layers: int, num_stages: int) -> list[Cut]:
     return [[range(a, b) for a, b in zip((0, *cut), (*cut, num_layers))] for cut in cuts]
 
 
-def check_partition_layers(learners: Callable, trial: Trial) -> str:
-    """Tries ``partition_layers`` on costs drawn afresh, few layers first, and on a model too large for all cuts."""
-    draw = random.Random(trial.seed)
-    cases = [([1, 1, 1, 1], 2), ([5, 1, 1, 1, 1, 4], 3), ([1, 1, 1, 1, 1, 1, 9], 2), ([3, 4, 2, 2, 2], 3)]
-    cases += [([draw.randint(1, 9) for _ in range(n)], p) for n, p in ((5, 1), (5, 5), (7, 3), (9, 4), (10, 4))]
-    cases += [([0, 9], 2), ([9, 0], 2), ([0, 0, 9, 0], 3), ([9, 0, 0], 3), ([1, 50, 1, 1], 4), ([0, 0, 0], 3)]
-    cases += [([1.5, 0.75, 0.75, 1.5, 0.75], 3), ([draw.randint(1, 19) / 16 for _ in range(9)], 4)]
-    _try_cuts(learners, trial, cases)
-    many = [draw.randint(1, 99) for _ in range(60)]
-    _try_cuts(learners, trial, [(many, 8)])
-    return (
-        "contiguous stages, every layer in one, and no other cut has a smaller largest stage: compared with all cuts "
-        "of up to 10 layers, with fractions and zeros among the costs, and on 60 layers in 8 stages"
-    )
+def judge(job: Job, outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Any cut is right whose largest stage is as small as it can be."""
+    costs = costs_of(job)
+    if detail := _fault(costs, job["num_stages"], outcome.values[0]["the stages"])[0]:
+        yield f"costs {costs if len(costs) < 12 else f'of {len(costs)} layers'}", detail
 
 
-def _try_cuts(learners, trial: Trial, cases: list) -> None:
-    results = trial.run(f"{len(cases[0][0])} layers in {cases[0][1]} stages", cut_up, learners, cases, ranks=1)[0]
-    for (costs, num_stages), result in zip(cases, results):
-        shown = f"costs {costs if len(costs) < 12 else f'of {len(costs)} layers'} in {num_stages} stages"
-        if result is None:
-            raise Wrong(shown, f"expected an answer within {_SECONDS:g} seconds of work, got none", ("every-cut",))
-        came, kept = result
-        _check(shown, costs, num_stages, came)
-        if not kept:
-            raise Wrong(shown, "expected the list of costs as it was, it changed")
+def shown(job: Job, outcome: Outcome) -> tuple[str, ...]:
+    """The mistake that the stages show, unless it takes a look at how they were found."""
+    return _fault(costs_of(job), job["num_stages"], outcome.values[0]["the stages"])[1]
 
 
-def _check(case: str, costs: list[float], num_stages: int, came) -> None:
-    layers = list(range(len(costs)))
+def _fault(costs: list[float], num_stages: int, came: Cut | str | None) -> tuple[str, tuple[str, ...]]:
+    """What is wrong with the stages, "" if nothing is; and the ids of what it shows."""
+    if came is None:
+        return f"expected an answer within {_SECONDS:g} seconds of work, got none", ("every-cut",)
     if isinstance(came, str):
-        raise Wrong(case, f"expected a list of ranges, got {came}", ("no-ranges",))
+        return f"expected a list of ranges, got {came}", ("no-ranges",)
+    held, layers = [layer for stage in came for layer in stage], list(range(len(costs)))
     if len(came) != num_stages:
-        known = ("greedy",) if came in _greedy_cuts(costs, num_stages) else ()
-        raise Wrong(case, f"expected {num_stages} stages, got {len(came)}: {came}", known)
-    if [layer for stage in came for layer in stage] != layers:
-        held = sorted(layer for stage in came for layer in stage)
-        known = ("mixed",) if held == layers else ("lost",) if set(held) < set(layers) else ()
-        raise Wrong(case, f"expected the layers 0 to {len(costs) - 1} in order, got {came}", known)
+        return f"expected {num_stages} stages, got {len(came)}: {came}", ()
+    if held != layers:
+        known = ("mixed",) if sorted(held) == layers else ("lost",) if set(held) < set(layers) else ()
+        return f"expected the layers 0 to {len(costs) - 1} in order, got {came}", known
     if not all(came):
-        raise Wrong(case, f"expected at least one layer in each stage, got {came}", ("empty",))
+        return f"expected at least one layer in each stage, got {came}", ("empty",)
     best, got = _best(costs, num_stages), largest(costs, came)
-    if got > best:
-        known = [id for id, cuts in _wrong_cuts(costs, num_stages).items() if came in cuts]
-        sizes = ", ".join(str(len(stage)) for stage in came)
-        detail = f"largest stage: expected a cost of {best}, got {got}, with {sizes} layers in the stages"
-        raise Wrong(case, detail, tuple(known))
+    sizes = ", ".join(str(len(stage)) for stage in came)
+    return f"largest stage: expected a cost of {best}, got {got}, with {sizes} layers in the stages" * (got > best), ()
 
 
 def _best(costs: list[float], num_stages: int) -> float:
     """The smallest largest stage: by all cuts for few layers, else by the smallest limit that enough stages obey."""
     if len(costs) <= 12:
         return min(largest(costs, cut) for cut in all_cuts(len(costs), num_stages))
-    return _whole_limit(costs, num_stages)
-
-
-def _whole_limit(costs: list[float], num_stages: int) -> int:
-    """The smallest whole number that no stage need exceed."""
     low, high = ceil(max(costs)), ceil(sum(costs))
     while low < high:
         limit = (low + high) // 2
-        low, high = (low, limit) if len(_filled(costs, limit)) <= num_stages else (limit + 1, high)
+        low, high = (low, limit) if _stages_within(costs, limit) <= num_stages else (limit + 1, high)
     return low
 
 
-def _filled(costs: list[float], limit: float, least: int = 0) -> Cut:
-    """As few stages as it takes if none may cost more than ``limit``; ``least``: earlier ends make at least so many."""
-    starts, room = [0], limit
-    for layer, cost in enumerate(costs):
-        too_few = len(costs) - layer <= least - len(starts)
-        if layer > starts[-1] and (cost > room or too_few):
-            starts.append(layer)
-            room = limit
+def _stages_within(costs: list[float], limit: float) -> int:
+    """How few stages it takes if none may cost more than ``limit``."""
+    stages, room = 1, limit
+    for cost in costs:
+        if cost > room:
+            stages, room = stages + 1, limit
         room -= cost
-    return [range(a, b) for a, b in zip(starts, [*starts[1:], len(costs)])]
-
-
-def _wrong_cuts(costs: list[float], num_stages: int) -> dict[str, list[Cut]]:
-    known = {"by-count": [borders(len(costs), num_stages)], "greedy": _greedy_cuts(costs, num_stages)}
-    if any(cost != int(cost) for cost in costs):
-        known["whole-numbers"] = [_filled(costs, _whole_limit(costs, num_stages), num_stages)]
-    return known
-
-
-def _greedy_cuts(costs: list[float], num_stages: int) -> list[Cut]:
-    return [_greedy(costs, num_stages, *way) for way in product((False, True), (False, True))]
-
-
-def _greedy(costs: list[float], num_stages: int, stops_before: bool, reserves: bool) -> Cut:
-    """Fills each stage up to the mean; the last takes what is left.
-
-    ``stops_before`` ends a stage before it would exceed the mean, not where it reaches it; ``reserves`` leaves a layer
-    for each stage to come.
-    """
-    ends, share, start = [], sum(costs) / num_stages, 0
-    for stage in range(1, num_stages):
-        end, most = start + 1, len(costs) - (num_stages - stage) * reserves
-        while end < most and sum(costs[start : end + stops_before]) < share + 1e-9 * stops_before:
-            end += 1
-        if end >= len(costs):
-            break
-        ends.append(end)
-        start = end
-    return [range(a, b) for a, b in zip([0, *ends], [*ends, len(costs)])]
+    return stages
 
 
 PARTITION_LAYERS = Exercise(
     "partition_layers",
-    check_partition_layers,
+    Experiment(
+        (
+            case(2, 1, 1, 1, 1),
+            case(3, 5, 1, 1, 1, 1, 4),
+            case(2, 1, 1, 1, 1, 1, 1, 9),
+            case(3, 3, 4, 2, 2, 2),
+            *(case(p, draws=(n, 9, 1)) for n, p in ((5, 1), (5, 5), (7, 3), (9, 4), (10, 4))),
+            *(case(2, *costs) for costs in ((0, 9), (9, 0))),
+            *(case(3, *costs) for costs in ((0, 0, 9, 0), (9, 0, 0), (0, 0, 0), (1.5, 0.75, 0.75, 1.5, 0.75))),
+            case(4, 1, 50, 1, 1),
+            case(4, draws=(9, 19, 16)),
+            case(8, draws=(60, 99, 1)),
+        ),
+        drive,
+        lambda job, came: came,
+        judge=judge,
+        shown=shown,
+        holds="contiguous stages, every layer in one, and no other cut has a smaller largest stage: compared with all "
+        "cuts of up to 10 layers, with fractions and zeros among the costs, and on 60 layers in 8 stages",
+    ),
     misconceptions=misconceptions(
         by_count="Every stage has as many layers, whatever they cost: the costs say which layers are heavy.",
         greedy="Each stage is filled up to the mean, and the last one takes what is left. That is not the best: what "

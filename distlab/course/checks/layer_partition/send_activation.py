@@ -2,128 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from distlab.course.checks.layer_partition.common import misconceptions, named, no_such_rank, with_ranks
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Wait
-from distlab.recording import Recording
+from distlab.course.checks.layer_partition.common import Pair, in_words, misdirected
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import coded, misconceptions
+from distlab.course.kit.outcome import Outcome
 
 _kept: list[dist.Work] = []  # on a rank: until it ends
-_FORWARD, _HOME = "to the next rank", "from the last rank to rank 0"
+_GRAPH = "after the call, whether the tensor has its graph"
 
 
-def _pairs(way: str, ranks: int) -> list[tuple[int, int]]:
-    """Who sends to whom, in order."""
-    return [(rank, rank + 1) for rank in range(ranks - 1)] if way == _FORWARD else [(ranks - 1, 0)]
+def case(ranks: int, pairs: list[Pair], shape: tuple[int, ...], turned: bool = False, graph: bool = True) -> Case:
+    """``turned`` swaps the first two axes in memory; without a ``graph`` it is a gradient that is sent."""
+    words = f", a {'turned ' * turned}{'tensor' if graph else 'gradient'} of shape {shape} to send {in_words(pairs)}"
+    return Case(ranks, words, pairs=pairs, shape=shape, turned=turned, graph=graph)
+
+
+def activation_of(job: Job, rank: int) -> torch.Tensor:
+    """Rank r's numbers, (1, 2, 3, …) × 10^r."""
+    (leaf,) = coded([torch.Size(job["shape"])], rank, job.dtype)
+    h = leaf.requires_grad_(job["graph"]) * 1
+    return h.transpose(0, 1) if job["turned"] else h
 
 
 @contextmanager
-def keeping_sends() -> Iterator[None]:
-    """On a rank: keeps every isend's Work, for gloo loses a message whose Work is dropped before it was waited for."""
+def _keeping_works() -> Iterator[None]:
+    """Gloo loses a message whose Work is dropped, now and then: kept, an isend without a wait is told the same way."""
     real = dist.isend
-
-    def isend(*args, **kwargs):
-        _kept.append(real(*args, **kwargs))
-        return _kept[-1]
-
-    dist.isend = distributed_c10d.isend = isend
+    dist.isend = distributed_c10d.isend = lambda *args, **kwargs: _kept.append(real(*args, **kwargs)) or _kept[-1]
     try:
         yield
     finally:
         dist.isend = distributed_c10d.isend = real
 
 
-def activation(rank: int, leaf: torch.Tensor, shape: tuple[int, ...], is_turned: bool) -> torch.Tensor:
-    """Rank r's numbers, (1, 2, 3, …) × 10^r × leaf, with a graph; ``is_turned`` swaps the first two axes in memory."""
-    numbers = torch.arange(1, 1 + torch.Size(shape).numel(), dtype=torch.float64).view(shape) * 10**rank * leaf
-    return numbers.transpose(0, 1) if is_turned else numbers
-
-
-def sent(send_activation, way: str, shape: tuple[int, ...], is_turned: bool) -> dict:
-    """On a rank: what arrived, and what became of the tensor that was sent."""
-    rank, one = dist.get_rank(), torch.ones((), dtype=torch.float64, requires_grad=True)
-    h = activation(rank, one, shape, is_turned)
-    notes = dict(arrived=None, has_graph=True, kept=True)
-    for source, target in _pairs(way, dist.get_world_size()):
+def drive(lab, job: Job) -> dict:
+    """On a rank: what arrived, and whether what it sent has its graph."""
+    rank, arrived, graphs = dist.get_rank(), [], []
+    for source, target in job["pairs"]:
+        h = activation_of(job, source)
         if rank == source:
-            with keeping_sends():
-                send_activation(h, target)
-            notes |= dict(has_graph=h.requires_grad and h.grad_fn is not None)
-            notes |= dict(kept=bool((h == activation(rank, one, shape, is_turned)).all()))
+            graph = h.grad_fn
+            with _keeping_works():
+                call(lab.send_activation, h, target)
+            graphs.append(h.grad_fn is graph)
         elif rank == target:
-            notes["arrived"] = torch.empty(h.shape, dtype=torch.float64)
-            dist.recv(notes["arrived"], source)
-    return notes
+            arrived.append(torch.empty(h.shape, dtype=h.dtype))
+            dist.recv(arrived[-1], source)
+    return {"what arrives": arrived, _GRAPH: graphs}
 
 
-def check_send_activation(learners: Callable, trial: Trial) -> str:
-    """Tries ``send_activation`` down the line and back to rank 0, with tensors that lie in memory in two ways."""
-    for ranks, way, shape, is_turned in (
-        (2, _FORWARD, (3, 2), False),
-        (2, _HOME, (3, 2), False),
-        (3, _FORWARD, (3, 2, 2), True),
-        (4, _HOME, (5, 2), True),
-    ):
-        _try_send(learners, trial, ranks, way, shape, is_turned)
-    return (
-        "the numbers arrive in one message of their own size, at the rank that was named, also when they do not lie "
-        "in a row in memory; the tensor keeps its graph"
-    )
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """What the others sent each rank."""
+    want = []
+    for rank in range(job.ranks):
+        arrived = [activation_of(job, source).detach() for source, target in job["pairs"] if target == rank]
+        want.append({"what arrives": arrived, _GRAPH: [True for source, _ in job["pairs"] if source == rank]})
+    return want
 
 
-def _try_send(learners, trial: Trial, ranks: int, way: str, shape, is_turned: bool) -> None:
-    case = f"{with_ranks(ranks)}, {way}, a tensor of shape {tuple(shape)}{', turned' if is_turned else ''}"
-    try:
-        run = trial.watch(case, sent, learners, way, shape, is_turned, ranks=ranks)
-    except RankFailed as failed:
-        raise named(failed, _words(ranks, shape)) from None
-    _check_waits(case, run.recording)
-    one = torch.ones((), dtype=torch.float64)
-    want: list = [None] * ranks
-    for source, target in _pairs(way, ranks):
-        want[target] = activation(source, one, shape, is_turned)
-    in_memory = [None if h is None else h.transpose(0, 1).contiguous().view(h.shape) for h in want]
-    arrived = [notes["arrived"] for notes in run.values]
-    compare(f"{case}, what arrives", arrived, want, {"memory": in_memory} if is_turned else {})
-    for source, _ in _pairs(way, ranks):
-        if not run.values[source]["has_graph"]:
-            detail = f"rank {source}, after the call: expected the tensor to have its graph, it has none"
-            raise Wrong(case, detail, ("cuts",))
-        if not run.values[source]["kept"]:
-            raise Wrong(case, f"rank {source}: expected the tensor to keep its numbers, they changed")
-
-
-def _check_waits(case: str, recording: Recording) -> None:
-    """Raises Wrong if a send was never waited for, before values are looked at: they may be wrong only now and then."""
-    for rank, history in enumerate(recording.ranks):
-        waited = {event.id for event in history if isinstance(event, Wait)}
-        if any(message.id not in waited for message in recording.messages(rank, "send")):
-            raise Wrong(case, f"rank {rank} never waited for its isend", ("unwaited",))
-
-
-def _words(ranks: int, shape: tuple[int, ...]) -> dict[str, str | None]:
-    return {
-        "scattered": "be contiguous",
-        "shape-too": "sends int64",
-        "by-rows": f"sends float64[{', '.join(map(str, shape[1:]))}]",
-        "float32": "sends float32",
-        "next": no_such_rank("send", ranks, ranks),
-        "unwaited": "before its isend",
-        "collective": None,
-    }
+def judge(job: Job, outcome: Outcome):
+    """One message of its own size for each tensor."""
+    yield from misdirected(outcome, {pair: [activation_of(job, 0).nbytes] for pair in job["pairs"]}, ["send"])
 
 
 SEND_ACTIVATION = Exercise(
     "send_activation",
-    check_send_activation,
+    Experiment(
+        (
+            case(2, [(0, 1)], (3, 2)),
+            case(2, [(1, 0)], (5,), graph=False),
+            case(3, [(0, 1), (1, 2)], (3, 2, 2), turned=True),
+            case(4, [(3, 0), (1, 3), (2, 1)], (5, 2), turned=True),
+        ),
+        drive,
+        expect,
+        judge=judge,
+        loose=lambda _: ("unwaited",),
+        holds="the numbers arrive in one message of their own size, at the rank that was named, also when they do not "
+        "lie in a row in memory; the tensor keeps its graph",
+    ),
     misconceptions=misconceptions(
         scattered="A tensor that was transposed does not lie in a row in memory, and a message takes only what does: "
         ".contiguous() makes a copy that does, and costs nothing where none is needed.",
@@ -131,8 +98,8 @@ SEND_ACTIVATION = Exercise(
         "use .contiguous() before sending.",
         shape_too="Another message goes ahead of the numbers. Shapes are agreed on once, before the training: send "
         "the numbers alone.",
-        collective="{kind} takes every rank of the world, and one rank alone waits for this tensor: use dist.send.",
-        float32="The numbers are sent as float32, but the other side expects the tensor's own dtype.",
+        collective="A broadcast takes every rank of the world, and one rank waits for this tensor: use dist.send.",
+        dtype="The numbers are sent in another dtype, but the other side expects the tensor's own.",
         by_rows="A message of one row was sent where the whole tensor is waited for: send one message, not one "
         "per row.",
         cuts="The tensor has lost its graph, and no gradient will get past it. .detach() gives another tensor without "

@@ -2,142 +2,167 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import re
+from collections import deque
 
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.pipeline.common import misconceptions, with_ranks
-from distlab.course.compare import compare
 from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Wait
-from distlab.ranks.outcome import Run
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import misconceptions
+from distlab.course.kit.outcome import Outcome
+from distlab.course.trial import Trial
+from distlab.events import Span, Wait
+from distlab.ranks.watching.spans import span
 
-NUM_MICRO = 3
-_VERDICTS = {
-    "send-first": ("each to send to the next", "each wait to send to the other"),
-    "receive-first": ("each to receive from the next", "each wait to receive from the other"),
-    "twice": ("was waited for before",),
+MICROS = [(micro, chunk) for micro in range(2) for chunk in range(2)]
+STEPS = [(which, *micro) for micro in MICROS for which in "FB"]
+BACKWARDS_FIRST = [(which, *micro) for micro in MICROS for which in "BF"]
+READ, TAKEN, LEFT = "read", "what was taken", "what is left after close()"
+GONE = "sent tensors that were not in the mail any more before close()"
+_SAID = {
+    "unwaited-send": "Work of its isend|isends? .*never waited for",
+    "unwaited-receive": "Work of its irecv|irecvs? .*never waited for",
+    "twice": "was waited for before",
 }
 
 
-def value(which: str, micro: int, rank: int) -> torch.Tensor:
-    """What a rank sends for a micro-batch: each tensor has other numbers, and another length."""
-    code = 100 * rank + 10 * "FB".index(which) + micro
-    return torch.full((micro + 1,), float(code), dtype=torch.float64)
+def value(job: Job, again: bool, step: tuple[str, int, int], rank: int) -> torch.Tensor:
+    """What a rank sends: a hundred for each rank, and the tens say of which kind."""
+    which, micro, chunk = step
+    code = 10_000 * (job.seed % 7) + 1000 * again + 100 * rank + 10 * "FB".index(which) + 2 * micro + chunk
+    return torch.arange(3).to(job.dtype) / 4 + code
 
 
-def exchange(make_mail, make_step, sends_first: bool) -> dict:
-    """On a rank: two steps with one mail, in which it sends to both neighbours on a ring and receives from both.
-
-    Returns what was taken, what is left in the mail after each step, and how many sent tensors it let go too soon.
-    """
-    rank, mail = dist.get_rank(), make_mail()
-    taken, left, gone = {}, Counter(), 0
-    steps = [(which, micro) for micro in range(NUM_MICRO) for which in "FB"]
-
-    def send_all() -> None:
-        for which, micro in steps:
-            step = make_step("Send" + which, micro)
-            mail.boxes[step] = value(which, micro, rank)
-            mail.send(step)
-
-    def receive_all() -> None:
-        for micro, which in ((micro, which) for micro in range(NUM_MICRO) for which in "BF"):
-            mail.receive(make_step("Recv" + which, micro), torch.full((micro + 1,), -1.0, dtype=torch.float64))
-
-    for again in ("", " again"):
-        for begin in (send_all, receive_all) if sends_first else (receive_all, send_all):
-            begin()
-        gone += sum(not any(torch.equal(t, value(*step, rank)) for t in tensors_in(vars(mail))) for step in steps)
-        for which, micro in steps:
-            taken[f"{which}{micro}{again}"] = mail.take(make_step("Recv" + which, micro))
-        mail.close()
-        left.update({name: len(getattr(mail, name, ())) for name in ("boxes", "arriving", "leaving")})
-    return {"taken": taken, "left": dict(left), "gone": gone}
+def drive(lab, job: Job) -> dict:
+    """On a rank: two steps with one mail, in which it sends to both neighbours on a ring and receives from both."""
+    mail = lab.AsyncMail()
+    return _of_step(lab, job, mail, again=False) | _of_step(lab, job, mail, again=True)
 
 
-def tensors_in(kept: object) -> list[torch.Tensor]:
-    """All tensors in dicts, lists and tuples inside one another."""
+def _of_step(lab, job: Job, mail, again: bool) -> dict:
+    rank, taken = dist.get_rank(), {}
+
+    def send(which: str, *micro: int) -> None:
+        step = lab.Step("Send" + which, *micro)
+        mail.boxes[step] = value(job, again, (which, *micro), rank)
+        call(mail.send, step)
+
+    def receive(which: str, *micro: int) -> None:
+        call(mail.receive, lab.Step("Recv" + which, *micro), torch.full((3,), -1.0, dtype=job.dtype), changes=(1,))
+
+    def take(which: str, *micro: int) -> None:
+        room = call(mail.take, lab.Step("Recv" + which, *micro))
+        with span(READ):  # at once: now it must be there
+            taken[_named(which, *micro)] = room + 0 if isinstance(room, torch.Tensor) else room
+
+    def do(*actions, kinds: str = "FB", steps=STEPS) -> None:
+        for step in steps:
+            for action in actions if step[0] in kinds else ():
+                action(*step)
+
+    if job["sends_first"]:  # each is taken before the next is asked for: others are still on their way
+        do(send, steps=BACKWARDS_FIRST)
+        for kind in "BF":
+            do(receive, take, kinds=kind)
+    else:  # all are asked for before any is sent, and half are taken before the others are sent
+        do(receive)
+        for kinds in ("F", "B") if job.ranks > 2 else ("FB",):  # on two, what has no tag fills the rooms of both kinds
+            do(send, kinds=kinds, steps=BACKWARDS_FIRST)
+            do(take, kinds=kinds)
+    held = tensors_in(mail)
+    gone = [_named(*step) for step in STEPS if not any(torch.equal(t, value(job, again, step, rank)) for t in held)]
+    call(mail.close)
+    left = [f"{len(kept)} in self.{name}" for name, kept in vars(mail).items() if _is_container(kept) and kept]
+    return _in_words(again, taken, gone, left)
+
+
+def _in_words(again: bool, taken: dict, gone: list, left: list) -> dict:
+    found = {TAKEN: taken, GONE: gone, LEFT: left}
+    return {f"{what} of the second step" if again else what: value for what, value in found.items()}
+
+
+def _named(which: str, micro: int, chunk: int) -> str:
+    return f"{which}{micro}.{chunk}"
+
+
+def _is_container(kept: object) -> bool:
+    return isinstance(kept, dict | list | tuple | set | deque)
+
+
+def tensors_in(kept: object, depth: int = 4) -> list[torch.Tensor]:
+    """All tensors in containers and objects inside one another; not those that a Work may hold."""
     if isinstance(kept, torch.Tensor):
         return [kept]
-    if isinstance(kept, dict):
-        kept = list(kept.values())
-    return [t for each in kept for t in tensors_in(each)] if isinstance(kept, list | tuple | set | deque) else []
+    if not _is_container(kept):
+        kept = {} if isinstance(kept, dist.Work) else getattr(kept, "__dict__", {})
+    each = list(kept.values() if hasattr(kept, "values") else kept)
+    return [tensor for inner in each for tensor in tensors_in(inner, depth - 1)] if depth else []
 
 
-def check_async_mail(learners: type, trial: Trial) -> str:
-    """Tries 2 to 4 ranks that all send first, then ranks that all receive first."""
-    make_step = learners.take.__globals__["Step"]
-    for ranks in (3, 2, 4):
-        for sends_first in (True, False):
-            case = f"{with_ranks(ranks)} that all {'send' if sends_first else 'receive'} first"
-            arguments = learners, make_step, sends_first
-            run = _watched(trial, case, arguments, ranks)
-            came = [of_rank["taken"] for of_rank in run.values]
-            compare(f"{case}, what was taken", came, _right(ranks), {"no-tag": _right(ranks, tags=False)})
-            for rank, of_rank in enumerate(run.values):
-                _check_left(case, rank, **of_rank)
-    return "sends and receives only begin, take waits, close waits for the rest; 2 to 4 ranks, whoever begins"
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """Forwards come from the left, backwards from the right; two ranks are each other's left and right."""
+
+    def taken(rank: int, again: bool) -> dict:
+        ways = {"F": -1, "B": 1}
+        return {_named(*step): value(job, again, step, (rank + ways[step[0]]) % job.ranks) for step in STEPS}
+
+    both = (False, True)
+    steps = [[_in_words(again, taken(rank, again), [], []) for again in both] for rank in range(job.ranks)]
+    return [first | second for first, second in steps]
 
 
-def _check_left(case: str, rank: int, taken: dict, left: dict[str, int], gone: int) -> None:
-    if gone:
-        detail = f"rank {rank}, sent tensors that were not in the mail any more before close(): expected 0, got {gone}"
-        raise Wrong(case, detail, ("let-go",))
-    for name, number in left.items():
-        if number:
-            detail = f"rank {rank}, entries left in self.{name} after close(): expected 0, got {number} in two steps"
-            raise Wrong(case, detail, ("hoards" if name == "boxes" else "not-forgotten",))
+def judge(job: Job, outcome: Outcome):
+    """What is taken was waited for before, and not only in close()."""
+    for rank, events in enumerate(outcome.events):
+        ids = {message.id for message in outcome.messages(rank) if message.kind == "recv"}
+        waited = read = early = 0
+        for event in events:
+            waited += type(event) is Wait and event.id in ids
+            if type(event) is Span and event.name == READ:
+                read += 1
+                early += waited < read
+        if early:
+            yield "tensors that take() returned before a wait for them", f"rank {rank}: expected 0, got {early}"
 
 
-def _watched(trial: Trial, case: str, arguments: tuple, ranks: int) -> Run:
-    """Runs it; names a failure that a known mistake explains, and looks for messages that nobody waited for."""
-    try:
-        run = trial.watch(case, exchange, *arguments, ranks=ranks)
-    except RankFailed as failed:
-        said = failed.error.verdict
-        if "dropped the Work" in said or "before its i" in said:
-            raise Wrong(case, said, ("unwaited-send" if "isend" in said else "unwaited-receive",)) from None
-        raise failed.because(
-            *[id for id, all_words in _VERDICTS.items() if any(w in said for w in all_words)]
-        ) from None
-    for rank, history in enumerate(run.recording.ranks):
-        waited = {event.id for event in history if isinstance(event, Wait)}
-        for message in run.recording.messages(rank):
-            if message.id not in waited:
-                detail = f"rank {rank} never waited for its i{message.kind}, rank {message.peer} at the other end"
-                raise Wrong(case, detail, ("unwaited-send" if message.kind == "send" else "unwaited-receive",))
-    return run
+class _Mails(Experiment):
+    """Knows some mistakes by what the runner says of a Work: which rank it says it of is chance, and so no patch's."""
+
+    def __call__(self, learners, trial: Trial) -> str:
+        try:
+            return super().__call__(learners, trial)
+        except Wrong as wrong:
+            said = "\n".join([wrong.detail, *trial.loose_ends])
+            ids = wrong.believed or tuple(id for id, words in _SAID.items() if re.search(words, said))[:1]
+            raise Wrong(wrong.case, wrong.detail, ids, wrong.general, **wrong.fields) from None
 
 
-def _right(ranks: int, tags: bool = True) -> list[dict[str, torch.Tensor]]:
-    """What every rank takes: forwards from the left, backwards from the right.
-
-    Two ranks are each other's left and right; without tags the one's forward is taken for its backward.
-    """
-    ways = {"F": -1, "B": 1}
-    sent_as = dict(zip("FB", "FB" if tags or ranks > 2 else "BF"))
-    return [
-        {
-            f"{which}{micro}{again}": value(sent_as[which], micro, (rank + ways[which]) % ranks)
-            for again in ("", " again")
-            for micro in range(NUM_MICRO)
-            for which in "FB"
-        }
-        for rank in range(ranks)
-    ]
+def case(ranks: int, sends_first: bool) -> Case:
+    """Ranks on a ring."""
+    return Case(ranks, f" that all {'send' if sends_first else 'receive'} first", sends_first=sends_first)
 
 
 ASYNC_MAIL = Exercise(
     "AsyncMail",
-    check_async_mail,
+    _Mails(
+        [case(ranks, sends_first) for ranks in (3, 2, 4) for sends_first in (True, False)],
+        drive,
+        expect,
+        judge=judge,
+        needs=("Step",),
+        holds="sends and receives only begin, take waits, close waits for the rest; 2 to 4 ranks, whoever begins",
+    ),
     misconceptions=misconceptions(
         send_first="send() waits until the message has been received, and all ranks sit there: it is only to begin, "
         "with isend, and close() waits.",
         receive_first="Every rank waits to receive, and nobody has sent: receive() is only to begin, with irecv, and "
         "take() waits. send() begins at once, not later.",
+        waits_for_all="take() waits for more than its own message: ranks wait for one another if what they also wait "
+        "for is sent, or received, only after this one has been taken.",
         unwaited_send="The Work of an isend was never waited for: the tensor may be let go only after its wait(). "
         "Keep each pair of Work and tensor in self.leaving; close() waits for all of them.",
         unwaited_receive="The Work of an irecv was never waited for: the tensor may be read only after its wait(). "
@@ -149,8 +174,9 @@ ASYNC_MAIL = Exercise(
         not_forgotten="Works that were waited for stay in the mail, and with them their tensors: take() pops its Work "
         "from self.arriving, and close() leaves self.leaving empty.",
         hoards="Tensors stay in self.boxes after they were sent or taken, and keep their memory: pop them.",
-        no_tag="With two stages, both neighbours are the same rank, and an activation was taken for a gradient: the "
-        "tag tells them apart, on both sides.",
+        no_tag="An activation was taken for a gradient: here both come from the same rank. What has one tag is handed "
+        "over in the order in which it was sent, whatever it is meant for; with the tag, on both sides, each kind has "
+        "an order of its own.",
     ),
     hints=(
         "isend and irecv take the same arguments as send and recv, return at once, and give a Work, whose wait() "

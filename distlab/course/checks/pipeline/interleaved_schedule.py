@@ -2,120 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from distlab.course.checks.pipeline.common import NO_LIST_SAYS, compare_steps, misconceptions, ordered, ordered_here
+from distlab.course.checks.pipeline.common import LIST_SAYS, asked, schedules
 from distlab.course.exercise import Exercise
-from distlab.course.trial import Trial
+from distlab.course.kit.fixtures import misconceptions
 
 
-def merged(forwards: Sequence, backwards: Sequence, warm_up: int) -> list:
-    """A warm-up of forwards, then one forward and one backward in turn, then the backwards that are left."""
-    warm_up = min(warm_up, len(forwards))
-    order = list(forwards[:warm_up])
-    for forward, backward in zip(forwards[warm_up:], backwards):
-        order += [forward, backward]
-    return order + list(backwards[len(forwards) - warm_up :])
-
-
-def _forwards(group: int, m: int, v: int) -> list:
-    micros = [range(start, start + group) for start in range(0, m, group)]
-    return [("F", micro, chunk) for some in micros for chunk in range(v) for micro in some]
-
-
-def _backwards(forwards: list, v: int) -> list:
-    return [("B", micro, v - 1 - chunk) for _, micro, chunk in forwards]
-
-
-def interleaved(rank: int, p: int, m: int, v: int) -> list:
+def interleaved(rank: int, p: int, m: int, v: int) -> list[str]:
+    """Forwards and backwards in groups of p, merged after a warm-up; or the error that is asked for."""
     if m % p:
-        raise ValueError("the micro-batches do not divide into groups")
-    forwards = _forwards(p, m, v)
-    return merged(forwards, _backwards(forwards, v), 2 * (p - rank - 1) + (v - 1) * p)
+        return ["ValueError"]
+    order = [(micro + i, chunk) for micro in range(0, m, p) for chunk in range(v) for i in range(p)]
+    forwards, backwards = ([_named(kind, *step, v) for step in order] for kind in "FB")
+    warm_up = min(2 * (p - rank - 1) + (v - 1) * p, len(order))
+    pairs = [step for pair in zip(forwards[warm_up:], backwards) for step in pair]
+    return [*forwards[:warm_up], *pairs, *backwards[len(order) - warm_up :]]
 
 
-def _not_refused(rank: int, p: int, m: int, v: int) -> list:
-    forwards = _forwards(p, m, v)
-    return merged(forwards, _backwards(forwards, v), 2 * (p - rank - 1) + (v - 1) * p)
-
-
-def all_of_a_chunk(rank: int, p: int, m: int, v: int) -> list:
-    forwards = _forwards(m, m, v)
-    return merged(forwards, _backwards(forwards, v), 2 * (p - rank - 1) + (v - 1) * p)
-
-
-def _same_chunks(rank: int, p: int, m: int, v: int) -> list:
-    forwards = _forwards(p, m, v)
-    backwards = [("B", micro, chunk) for _, micro, chunk in forwards]
-    return merged(forwards, backwards, 2 * (p - rank - 1) + (v - 1) * p)
-
-
-def _short(rank: int, p: int, m: int, v: int) -> list:
-    forwards = _forwards(p, m, v)
-    return merged(forwards, _backwards(forwards, v), (p - rank - 1) + (v - 1) * p)
-
-
-def _warming_up(warm_up: Callable[[int, int, int], int]) -> Callable:
-    """The right schedule with a warm-up of another length, by rank, p and v."""
-
-    def schedule_of(rank: int, p: int, m: int, v: int) -> list:
-        if m % p:
-            raise ValueError
-        forwards = _forwards(p, m, v)
-        return merged(forwards, _backwards(forwards, v), warm_up(rank, p, v))
-
-    return schedule_of
-
-
-def _not_cut(rank: int, p: int, m: int, v: int) -> list:
-    if m % p:
-        raise ValueError
-    forwards = _forwards(p, m, v)
-    backwards, warm_up = _backwards(forwards, v), 2 * (p - rank - 1) + (v - 1) * p
-    if warm_up <= len(forwards):
-        return merged(forwards, backwards, warm_up)
-    return forwards + backwards[len(forwards) - warm_up :]  # a negative index: the last few only
-
-
-def _other_error(rank: int, p: int, m: int, v: int) -> list:
-    if m % p:
-        raise AssertionError
-    return interleaved(rank, p, m, v)
-
-
-WRONG = {
-    "not-refused": _not_refused,
-    "all-of-a-chunk": all_of_a_chunk,
-    "same-chunks": _same_chunks,
-    "short": _short,
-    "no-chunks": _warming_up(lambda rank, p, v: 2 * (p - rank - 1)),
-    "one-chunk-more": _warming_up(lambda rank, p, v: 2 * (p - rank - 1) + v * p),
-    "not-cut": _not_cut,
-    "other-error": _other_error,
-}
-
-
-def check_interleaved_schedule(learners: Callable, trial: Trial) -> str:
-    """Tries 2 to 4 ranks with 1 to 3 chunks, and numbers of micro-batches that do not divide."""
-    wrong = WRONG
-    for ranks, cases in ((2, [(4, 2), (2, 3)]), (4, [(8, 2), (4, 2), (4, 1)]), (3, [(6, 3), (7, 2)])):
-        by_rank = trial.run(f"with {ranks} ranks", ordered_here, learners, ranks, cases, ranks=ranks)
-        for which, (m, v) in enumerate(cases):
-            case = f"with {ranks} ranks of {v} chunk{'s'[: v > 1]} and {m} micro-batches"
-
-            def of_all(schedule_of: Callable, sizes=(m, v), ranks=ranks) -> list[str]:
-                return [ordered(schedule_of, ranks, [sizes], rank)[0] for rank in range(ranks)]
-
-            beliefs = {id: of_all(schedule_of) for id, schedule_of in wrong.items()}
-            came, want = [of_rank[which] for of_rank in by_rank], of_all(interleaved)
-            compare_steps(case, came, want, beliefs, p=ranks, m=m, v=v)
-            wrong = {id: wrong[id] for id, believed in beliefs.items() if believed == want}
-    return "groups of p micro-batches go through one chunk after the other; 2 to 4 ranks, 1 to 3 chunks"
+def _named(kind: str, micro: int, chunk: int, v: int) -> str:
+    chunk = v - 1 - chunk if kind == "B" else chunk
+    return f"{kind}{micro}.{chunk}" if chunk else f"{kind}{micro}"
 
 
 INTERLEAVED_SCHEDULE = Exercise(
     "interleaved_schedule",
-    check_interleaved_schedule,
+    schedules(
+        [asked(2, (4, 2), (2, 3)), asked(4, (8, 2), (4, 2), (4, 1)), asked(3, (6, 3), (7, 2))],
+        "groups of p micro-batches go through one chunk after the other; 2 to 4 ranks, 1 to 3 chunks",
+        interleaved,
+    ),
     misconceptions=misconceptions(
         not_refused="{m} micro-batches do not divide into groups of {p}, and no ValueError was raised.",
         all_of_a_chunk="All {m} micro-batches go through one chunk before any goes through the next. The warm-up ends "
@@ -132,7 +46,7 @@ INTERLEAVED_SCHEDULE = Exercise(
         "there are, with min.",
         other_error="An AssertionError was raised; a ValueError is asked for where {p} does not divide {m}. (Asserts "
         "can be switched off.)",
-        no_list=NO_LIST_SAYS,
+        **LIST_SAYS,
     ),
     hints=(
         "First list all forwards in order, as pairs of micro-batch and chunk: three loops, over groups, chunks, and "

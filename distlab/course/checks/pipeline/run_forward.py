@@ -2,146 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import nn
 
-from distlab.course.checks.pipeline.common import WIDTH, micro_batches, misconceptions, module, with_ranks
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.checks.pipeline.common import WIDTH, in_order, stage_module, staged, whole_batch
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import gradients_of, misconceptions
+
+KEPT = "its input and its output"
 
 
-def forward_alone(run_forward: Callable, make_stage: Callable, sizes: Sequence[int], seed: int, ids: bool) -> dict:
-    """On a rank, as the stage of its number: what comes out for each micro-batch, and what is kept.
+def drive(lab, job: Job) -> dict:
+    """On a rank: of each stage what it gives, what it keeps, and what a backward makes of that."""
+    whole, found = whole_batch(job), {}
+    for number in range(job["p"]):
+        stage = lab.Stage(stage_module(job, number), number, job["p"], WIDTH)
+        outs, kept, back, changed = [], [], [], []
+        for kind, k in in_order(job):
+            if kind == "F":
+                x_bD = whole.inputs[number][k].clone()
+                arguments = stage, k, x_bD, whole.labels[k], sum(job["sizes"])
+                outs.append(call(lab.run_forward, *arguments, changes=(2,)))  # it may be made to require grad
+                changed += [] if _equal(x_bD, whole.inputs[number][k]) else [k]
+            else:
+                pair = stage.kept.pop(k, None) if isinstance(stage.kept, dict) else None
+                kept.append(_described(pair, whole.inputs[number][k], outs[k], stage))
+                back.append(_backward(*pair, whole.by_input[number + 1][k]) if kept[-1] == KEPT else None)
+        attached = [k for k, out in enumerate(outs) if isinstance(out, torch.Tensor) and out.requires_grad]
+        found |= _named(number, outs, attached, changed, kept, back if number else [], gradients_of(stage.module))
+    return found
 
-    With ``ids`` the first stage's inputs are whole numbers, and its first layer is an embedding.
-    """
-    number, num_stages = dist.get_rank(), dist.get_world_size()
-    layers, batches = module(number, num_stages, seed), micro_batches(sizes, seed)
-    if ids and number == 0:
-        layers[0] = nn.Embedding(CODES, WIDTH, dtype=torch.float64)
-        batches = [(torch.arange(len(y_b)) % CODES, y_b) for _, y_b in batches]
-    stage = make_stage(layers, number, num_stages, WIDTH)
-    before = [x_bD.clone() for x_bD, _ in batches]
-    outs = [run_forward(stage, k, x_bD, y_b, sum(sizes)) for k, (x_bD, y_b) in enumerate(batches)]
-    kept = getattr(stage, "kept", None)
+
+def _named(number: int, outs, attached, changed, kept, back, by_weight) -> dict:
     return {
-        "outs": outs,
-        "attached": any(isinstance(out, torch.Tensor) and out.requires_grad for out in outs),
-        "kept": [_described(kept.get(k), before[k], outs[k]) for k in range(len(sizes))]
-        if isinstance(kept, dict)
-        else [],
-        "same": all(torch.equal(old, x_bD) for old, (x_bD, _) in zip(before, batches)),
+        f"the outputs of stage {number}": outs,
+        f"stage {number}, outputs that carry their graph": attached,
+        f"stage {number}, inputs that have changed": changed,
+        f"stage.kept of stage {number}": kept,
+        f"stage {number}, .grad of the kept inputs after a backward": back,
+        f"the gradients of stage {number} after a backward": by_weight,
     }
 
 
-CODES = 5
+def _backward(x_bD: torch.Tensor, out: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    if gradient is None or gradient.shape == out.shape:
+        out.backward(gradient)
+    return x_bD.grad
 
 
-def _described(pair: object, given: torch.Tensor, returned: object) -> dict:
-    """What the backward pass can do with what was kept for a micro-batch."""
+def _described(pair: object, given: torch.Tensor, returned: object, stage) -> str:
+    """What the backward pass finds for a micro-batch."""
+    if pair is None:
+        return "nothing"
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(t, torch.Tensor) for t in pair):
-        return {"is_pair": False}
+        return "no pair of tensors"
     x_bD, out = pair
-    return {
-        "is_pair": True,
-        "is_turned": _equal(x_bD, returned) and _equal(out, given),
-        "is_what_went_in": _equal(x_bD, given),
-        "is_what_came_out": _equal(out, returned),
-        "is_one_number": out.dim() == 0,
-        "gets_grad": x_bD.requires_grad,
-        "is_leaf": x_bD.is_leaf,
-        "has_graph": out.requires_grad,
+    faults = {
+        "first its output, then its input": _equal(x_bD, returned) and _equal(out, given),
+        "an input that does not require grad": not stage.is_first and not x_bD.requires_grad,
+        "an input that is no leaf": not stage.is_first and not x_bD.is_leaf,
+        "an output without its graph": not out.requires_grad,
+        "no loss, but a tensor of more axes": stage.is_last and out.dim() > 0,
+        "another input": not _equal(x_bD, given),
+        "another output": not _equal(out, returned),
     }
+    return next((words for words, is_so in faults.items() if is_so), KEPT)
 
 
 def _equal(a: torch.Tensor, b: object) -> bool:
     return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a.detach(), b.detach())
 
 
-def check_run_forward(learners: Callable, trial: Trial) -> str:
-    """Tries 1 to 4 stages, with micro-batches that are equal and that are not; at last one that starts with ids."""
-    for ranks, sizes in ((2, [2, 2]), (3, [2, 2, 1, 1, 1]), (1, [3, 3, 2]), (4, [1])):
-        _try(learners, trial, ranks, sizes)
-    _try(learners, trial, 2, [2, 1], ids=True)
-    return (
-        "outputs are right and detached, losses add up to the mean over the batch, and input and output are kept for "
-        "each micro-batch; on 1 to 4 stages, with equal and unequal micro-batches, and with whole numbers as input"
-    )
-
-
-def _try(learners: Callable, trial: Trial, ranks: int, sizes: list[int], ids: bool = False) -> None:
-    case = f"{with_ranks(ranks)} and micro-batches of {', '.join(map(str, sizes))} rows"
-    case += ", whole numbers as the input of the first stage" if ids else ""
-    make_stage = learners.__globals__["Stage"]
-    try:
-        found = trial.run(case, forward_alone, learners, make_stage, sizes, trial.seed, ids, ranks=ranks)
-    except RankFailed as failed:
-        raise failed.because(*(["ids"] if "require gradients" in failed.detail else [])) from None
-    if not ids:
-        _compare_outs(case, [of_rank["outs"] for of_rank in found], sizes, trial.seed)
-    for rank, of_rank in enumerate(found):
-        if of_rank["attached"]:
-            raise Wrong(case, f"rank {rank}: expected a detached output, got one with its graph", ("attached",))
-        if not of_rank["same"]:
-            raise Wrong(case, f"rank {rank}: expected the input as it was, got another")
-        _check_kept(case, rank, ranks, of_rank["kept"])
-
-
-def _compare_outs(case: str, outs: list, sizes: list[int], seed: int) -> None:
-    ranks, batches = len(outs), micro_batches(sizes, seed)
-    modules = [module(number, ranks, seed) for number in range(ranks)]
-    plain = [[layers(x_bD).detach() for x_bD, _ in batches] for layers in modules]
-
-    def ending(loss_of: Callable) -> list:
-        losses = [loss_of(logits, y_b) for logits, (_, y_b) in zip(plain[-1], batches)]
-        return [*plain[:-1], losses]
-
-    num_rows, num_micro = sum(sizes), len(sizes)
-    beliefs = {
-        "mean": ending(F.cross_entropy),
-        "sum": ending(lambda logits, y_b: F.cross_entropy(logits, y_b, reduction="sum")),
-        "by-number": ending(lambda logits, y_b: F.cross_entropy(logits, y_b) / num_micro),
-        "twice": ending(lambda logits, y_b: F.cross_entropy(logits, y_b) / num_rows),
-        "no-loss": plain,
-    }
-    right = ending(lambda logits, y_b: F.cross_entropy(logits, y_b, reduction="sum") / num_rows)
-    compare(f"{case}, the outputs", outs, right, beliefs, m=num_micro, n=num_rows)
-
-
-def _check_kept(case: str, rank: int, ranks: int, kept: list[dict]) -> None:
-    missing = [k for k, pair in enumerate(kept) if not pair["is_pair"]]
-    if missing or not kept:
-        known = ("only-last",) if missing == list(range(len(kept) - 1)) and missing else ()
-        known = ("not-kept",) if len(missing) == len(kept) else known
-        detail = (
-            f"rank {rank}, stage.kept[{missing[0] if missing else 0}]: expected a pair of tensors, input and output"
-        )
-        raise Wrong(case, detail, known)
-    for micro, pair in enumerate(kept):
-        where = f"rank {rank}, stage.kept[{micro}]"
-        if pair["is_turned"]:
-            raise Wrong(case, f"{where}: expected (input, output), got (output, input)", ("turned",))
-        if rank and not pair["gets_grad"]:
-            raise Wrong(case, f"{where}: expected an input that requires grad, got one that does not", ("no-grad",))
-        if rank and not pair["is_leaf"]:
-            raise Wrong(case, f"{where}: expected an input that is a leaf, got one that was computed", ("no-leaf",))
-        if not pair["has_graph"]:
-            raise Wrong(case, f"{where}: expected an output with its graph, got one without", ("no-graph",))
-        if rank == ranks - 1 and not pair["is_one_number"]:
-            raise Wrong(case, f"{where}: expected the loss as the output, got a tensor of more axes", ("keeps-logits",))
-        for what, which in (("is_what_went_in", "input"), ("is_what_came_out", "output")):
-            if not pair[what]:
-                raise Wrong(case, f"{where}: expected the {which} of this micro-batch, got another tensor")
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """What one process gives for the whole batch."""
+    whole, num_micro = whole_batch(job), len(job["sizes"])
+    want = {}
+    for number, outs in enumerate(whole.outs):
+        back = whole.by_input[number] if number else []
+        want |= _named(number, outs, [], [], [KEPT] * num_micro, back, whole.by_weight[number])
+    return [want] * job.ranks
 
 
 RUN_FORWARD = Exercise(
     "run_forward",
-    check_run_forward,
+    Experiment(
+        (
+            staged(3, 2, [2, 2]),
+            staged(3, 3, [2, 1, 1, 1, 2], ", forwards and backwards in turn", ahead=2),
+            staged(3, 4, [1]),
+            staged(3, 2, [2, 1], ", whole numbers as the input of the first stage", ids=True),
+            staged(1, 1, [3, 2, 3]),
+        ),
+        drive,
+        expect,
+        fields=lambda job, _: {"m": len(job["sizes"]), "n": sum(job["sizes"])},
+        needs=("Stage",),
+        holds="outputs are right and detached, losses add up to the mean over the batch, and input and output are kept "
+        "for each micro-batch; on 1 to 4 stages, with equal and unequal micro-batches, and with whole numbers as input",
+    ),
     misconceptions=misconceptions(
         mean="Each loss is the mean over its own micro-batch, so the {m} of them add up to about {m} times the batch's "
         "loss: divide the sum over rows by the {n} rows of the batch.",
@@ -159,6 +119,8 @@ RUN_FORWARD = Exercise(
         "never learn.",
         no_leaf="The kept input is no leaf: only leaves get a .grad. Mark the tensor that goes into the module, and "
         "keep that one.",
+        other_leaf="The kept input is not the tensor that went into the module, so a backward leaves its .grad empty: "
+        "make the input a leaf first, run the module on that leaf, and keep it.",
         no_graph="The kept output has no graph: detach what is returned, not what is kept.",
         turned="The pair is (input, output), in this order: here they are the other way round.",
         keeps_logits="On the last stage the logits are kept, and the loss is returned: the backward pass starts from "

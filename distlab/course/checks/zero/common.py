@@ -1,19 +1,20 @@
-"""What the checks of lab 05 share: units with coded numbers, an optimizer that notes what it is given, counted
-messages."""
+"""What the checks of lab 05 share: units of known numbers, and an optimizer that notes what it is given."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from distlab.course.compare import difference_by_rank
-from distlab.events import Memory, Message, Span
-from distlab.recording import Recording
+from distlab.course.kit.case import Case, Job
+
+# On three ranks, which are tried first, a mistake by 2 or by 4 shows as what it is.
+CASES = [
+    Case(ranks, f" and {sum(sizes)} numbers", sizes=sizes)
+    for ranks, sizes in ((3, [4, 3]), (2, [3, 2]), (4, [3, 7]), (1, [2, 1]))
+]
 
 
 class Descent:
@@ -36,40 +37,53 @@ def padded(values: Sequence[torch.Tensor], world: int) -> torch.Tensor:
     return torch.cat([flat, flat.new_zeros(-len(flat) % world)])
 
 
-def unit_of(parameters: Sequence[nn.Parameter], apart: bool = False) -> SimpleNamespace:
-    """On a rank: a unit as the lab makes it from these parameters, with a :class:`Descent`.
+def numbers(job: Job, sizes: Sequence[int], of: int = 0, turn: int = 1) -> list[torch.Tensor]:
+    """Whole numbers one after another, times 10^r for rank r and times ``turn``, in tensors of so many.
 
-    ``apart`` gives the shard a storage of its own, as stage 3 has it.
+    So a digit says whose share a number is. They begin elsewhere in every job.
     """
-    world, rank = dist.get_world_size(), dist.get_rank()
-    weights_P = padded(list(parameters), world)
-    for parameter, part in zip(parameters, weights_P.split([p.numel() for p in parameters] + [_rest(parameters)])):
-        parameter.data = part.view_as(parameter)
-    shard_S = weights_P.chunk(world)[rank]
-    if apart:
-        shard_S = nn.Parameter(shard_S.clone(), requires_grad=False)
-    return SimpleNamespace(
-        parameters=list(parameters),
-        weights_P=weights_P,
-        shard_S=shard_S,
-        gradient_P=None,
-        optimizer=Descent(shard_S),
-        work=None,
-    )
+    flat = torch.arange(sum(sizes), dtype=torch.float64) + 1 + job.seed % 7
+    return list((flat * 10**of * turn).to(job.dtype).split(list(sizes)))
 
 
-def _rest(parameters: Sequence[nn.Parameter]) -> int:
-    return -sum(p.numel() for p in parameters) % dist.get_world_size()
+def weights_of(job: Job) -> list[torch.Tensor]:
+    """The numbers of parameters, unlike any gradient."""
+    return numbers(job, job["sizes"], turn=50)
 
 
-def numbers(count: int) -> nn.Parameter:
-    """1, 2, 3, … as a parameter of float64."""
-    return nn.Parameter(torch.arange(1, count + 1, dtype=torch.float64))
+def mean_of(job: Job, turn: int) -> torch.Tensor:
+    """The padded mean over the ranks of what each brings in its turn."""
+    return sum(padded(numbers(job, job["sizes"], rank, turn), job.ranks) for rank in range(job.ranks)) / job.ranks
 
 
-def coded(count: int, rank: int, turn: int = 1) -> torch.Tensor:
-    """Rank r's numbers: 1, 2, 3, … times 10^r times ``turn``, so that a digit says whose share it is."""
-    return torch.arange(1, count + 1, dtype=torch.float64) * 10**rank * turn
+def unit_of(tensors: Iterable[torch.Tensor], stage: int, rank: int, world: int) -> SimpleNamespace:
+    """A rank's unit as the lab makes it of parameters, or of tensors, for a stage; its optimizer is a Descent."""
+    parameters = [p if isinstance(p, nn.Parameter) else nn.Parameter(p) for p in tensors]
+    weights_P = padded(parameters, world)
+    for parameter, view in zip(parameters, _parts(weights_P, parameters)):
+        parameter.data = view
+    unit, shard_S = SimpleNamespace(weights_P=weights_P, parameters=parameters), part(weights_P, rank, world)
+    if stage == 1:
+        unit.gradient_P = torch.zeros_like(weights_P)
+        for parameter, view in zip(parameters, _parts(unit.gradient_P, parameters)):
+            parameter.grad = view
+    if stage == 3:
+        shard_S, unit.work = nn.Parameter(shard_S.clone(), requires_grad=False), None
+    unit.optimizer, unit.shard_S = Descent(shard_S), shard_S
+    return unit
+
+
+def update(unit: SimpleNamespace, mean_P: torch.Tensor, rank: int, world: int) -> None:
+    """Leaves a unit as a right step does, given the gradient's mean over the ranks."""
+    new_P = unit.weights_P - mean_P
+    unit.shard_S.grad = part(mean_P, rank, world).clone()
+    unit.optimizer.step()
+    unit.weights_P.copy_(new_P)
+
+
+def _parts(flat_P: torch.Tensor, parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    sizes = [p.numel() for p in parameters]
+    return [piece.view_as(p) for piece, p in zip(flat_P[: sum(sizes)].split(sizes), parameters)]
 
 
 def part(flat_P: torch.Tensor, rank: int, world: int) -> torch.Tensor:
@@ -77,55 +91,35 @@ def part(flat_P: torch.Tensor, rank: int, world: int) -> torch.Tensor:
     return flat_P.chunk(world)[rank]
 
 
+def free(tensor: torch.Tensor) -> None:
+    """Empties the storage under a tensor, as the lab does."""
+    tensor.untyped_storage().resize_(0)
+
+
+def allocate(tensor: torch.Tensor) -> None:
+    """Gives an emptied storage its memory back, as the lab does."""
+    tensor.untyped_storage().resize_(tensor.numel() * tensor.element_size())
+
+
+def copy_of(value):
+    """A tensor's numbers, or "freed" where its storage is empty; what is no tensor, in words."""
+    if not isinstance(value, torch.Tensor):
+        return " ".join(repr(value).split())[:60]
+    is_there = storage_bytes(value) >= value.numel() * value.element_size()
+    return value.detach().clone() if is_there else "freed"
+
+
 def same_memory(tensor, other: torch.Tensor) -> bool:
     """Whether a tensor is the same stretch of memory as another."""
     return isinstance(tensor, torch.Tensor) and tensor.data_ptr() == other.data_ptr() and tensor.shape == other.shape
 
 
-def storage_bytes(tensor: torch.Tensor | None) -> int:
-    """The bytes that a tensor keeps in memory, those around it in the same storage included; 0 for None."""
-    return 0 if tensor is None else tensor.untyped_storage().nbytes()
+def storage_bytes(tensor) -> int:
+    """The bytes that a tensor keeps in memory, those around it in the same storage included; 0 for anything else."""
+    return tensor.untyped_storage().nbytes() if isinstance(tensor, torch.Tensor) else 0
 
 
-def wrong_constant(got: Sequence, sums: Sequence[Sequence[torch.Tensor]], ranks: int) -> int:
-    """By which constant, other than the number of ranks, the sums were divided to give what came; 0 if by none."""
-    return next((c for c in (2, 4) if c != ranks and not difference_by_rank(got, divided(sums, c))), 0)
-
-
-def divided(by_rank: Sequence[Sequence[torch.Tensor]], divisor: float) -> list[list[torch.Tensor]]:
-    """All tensors, divided."""
-    return [[tensor / divisor for tensor in of_rank] for of_rank in by_rank]
-
-
-def inside(recording: Recording, rank: int, name: str) -> list[Message]:
-    """The messages that a rank issued inside the spans called ``name``."""
-    return [event for event, names in _with_spans(recording, rank) if type(event) is Message and name in names]
-
-
-def held_inside(recording: Recording, rank: int, name: str) -> list[Memory]:
-    """What a rank held at each look inside the spans called ``name``, from where they begin."""
-    return [event for event, names in _with_spans(recording, rank) if type(event) is Memory and name in names]
-
-
-def _with_spans(recording: Recording, rank: int) -> Iterator[tuple[object, tuple[str, ...]]]:
-    names: list[str] = []
-    for event in recording.ranks[rank]:
-        if type(event) is Span and event.name:
-            names.append(event.name)
-        elif type(event) is Span and names:
-            names.pop()
-        yield event, tuple(names)
-
-
-def elements(messages: Sequence[Message]) -> Counter[str]:
-    """The elements of collectives by kind, single numbers left out."""
-    sizes: Counter[str] = Counter()
-    for message in messages:
-        if message.elements > 1:
-            sizes[message.kind] += message.elements
-    return sizes
-
-
-def in_words(sizes: Counter[str]) -> str:
-    """ "reduce_scatter 8, all_gather 8"."""
-    return ", ".join(f"{kind} {size}" for kind, size in sizes.items()) or "nothing"
+def divisor(got, mean: torch.Tensor, ranks: int) -> int:
+    """By what the ranks' sum was divided, to go by the first number of what came; 0 if nothing can be told."""
+    is_number = isinstance(got, torch.Tensor) and got.numel() and got.flatten()[0] != 0
+    return round(float(ranks * mean.flatten()[0] / got.flatten()[0])) if is_number else 0

@@ -2,85 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from math import sqrt
 
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.zero.common import inside, numbers, padded, part, storage_bytes, unit_of
-from distlab.course.compare import compare, difference_by_rank
+from distlab.course.checks.zero.common import (
+    CASES,
+    allocate,
+    copy_of,
+    free,
+    numbers,
+    padded,
+    part,
+    storage_bytes,
+    unit_of,
+    weights_of,
+)
+from distlab.course.compare import difference
 from distlab.course.exercise import Exercise, Wrong
-from distlab.course.kit.case import with_ranks
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job, with_ranks
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Complaint, Experiment
 from distlab.course.kit.fixtures import misconceptions
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Wait
+from distlab.course.kit.outcome import Outcome
+from distlab.course.trial import Trial
 from distlab.ranks.watching.spans import span
 
-SIZES = (5, 4)  # of the gradients of two units
+WORK = "unit.work after prefetch(unit)"
+SIZES = 53, 40  # of the gradients of two units
 
 
-def clipped(clip_sharded, max_norm: float) -> tuple[object, list[torch.Tensor]]:
-    """On a rank: what ``clip_sharded`` returns (for a tensor, words), and the shards' gradients after it."""
-    world, rank = dist.get_world_size(), dist.get_rank()
-    units = [unit_of([numbers(size)], apart=True) for size in SIZES]
-    for unit, size in zip(units, SIZES):
-        unit.shard_S.grad = part(padded([numbers(size)], world), rank, world).clone()
-    norm = clip_sharded(units, max_norm)
-    if isinstance(norm, torch.Tensor):
-        norm = f"a tensor of {norm.dtype}"
-    return norm, [unit.shard_S.grad.clone() for unit in units]
+def gradients_of(job: Job) -> list[torch.Tensor]:
+    """The padded gradients of the units."""
+    return [padded([job.random(size, of=size)], job.ranks) for size in SIZES]
 
 
-def check_clip_sharded(learners: Callable, trial: Trial) -> str:
-    """Tries a norm that is too large, then one that is small enough."""
-    for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (3, 100.0)):
-        case = f"{with_ranks(ranks)}, units of 5 and 4 numbers, max_norm {max_norm:g}"
-        flat = [padded([numbers(size)], ranks) for size in SIZES]
-        own = [[part(f, rank, ranks) for f in flat] for rank in range(ranks)]
-        squares = [sum(float(p.square().sum()) for p in parts) for parts in own]
-        means = sum(float(p.square().mean()) for parts in own for p in parts)
-        norm = sqrt(sum(squares))
+def drive_clip(lab, job: Job) -> dict:
+    """On a rank: what ``clip_sharded`` returns, and the shards' gradients after it."""
+    units = [unit_of(numbers(job, [size]), 3, dist.get_rank(), job.ranks) for size in SIZES]
+    for unit, gradient_P in zip(units, gradients_of(job)):
+        unit.shard_S.grad = part(gradient_P, dist.get_rank(), job.ranks).clone()
+    norm = call(lab.clip_sharded, units, job["max_norm"])
+    return {
+        "the gradients": [copy_of(unit.shard_S.grad) for unit in units],
+        "what is returned": norm,
+        "the shards": [copy_of(unit.shard_S) for unit in units],
+    }
 
-        def scaled(norms: list[float], always: bool = False, own=own, top=max_norm) -> list[list[torch.Tensor]]:
-            return [[p * (top / n if always or n > top else 1.0) for p in of] for of, n in zip(own, norms)]
 
-        got = trial.run(case, clipped, learners, max_norm, ranks=ranks)
-        norms = {
-            "local": [sqrt(square) for square in squares],
-            "sum-of-norms": [sum(sqrt(square) for square in squares)] * ranks,
-            "no-root": [norm**2] * ranks,
-            "mean": [norm / sqrt(ranks)] * ranks,
+def expect_clipped(job: Job, came: list[dict]) -> list[dict]:
+    """All scaled by one factor; torch's own has a small number under it, so that it never divides by 0."""
+    gradients, shards = gradients_of(job), [padded(numbers(job, [size]), job.ranks) for size in SIZES]
+    norm = sqrt(sum(float(g.square().sum()) for g in gradients))
+
+    def scaled(factor: float) -> list[list[torch.Tensor]]:
+        return [[part(g, rank, job.ranks) * factor for g in gradients] for rank in range(job.ranks)]
+
+    factors = [min(1.0, job["max_norm"] / (norm + small)) for small in (0.0, 1e-6)]
+    got = [of_rank["the gradients"] for of_rank in came]
+    want = next((w for w in map(scaled, factors) if not difference(got, w, job.tolerance)), scaled(factors[0]))
+    return [
+        {
+            "the gradients": want[rank],
+            "what is returned": norm,
+            "the shards": [part(s, rank, job.ranks) for s in shards],
         }
-        gradients, returned = [g for _, g in got], [n for n, _ in got]
-        variants = {
-            "sum-of-norms": [sum(float(p.norm()) for parts in own for p in parts)] * ranks,
-            "mean": [sqrt(means)] * ranks,
-        }
-        norms |= {id: n for id, n in variants.items() if not difference_by_rank(gradients, scaled(n))}
-        beliefs = {id: scaled(of_rank) for id, of_rank in norms.items()}
-        beliefs |= {"always": scaled([norm] * ranks, always=True), "unchanged": own}
-        beliefs["a-unit"] = [[p * min(1.0, max_norm / float(f.norm())) for p, f in zip(of, flat)] for of in own]
-        want = scaled([norm] * ranks)
-        _rounded(f"{case}, the gradients", gradients, want)
-        compare(f"{case}, the gradients", gradients, want, beliefs)
-        if tensors := [value for value in returned if isinstance(value, str)]:
-            raise Wrong(f"{case}, what is returned", f"expected a float, got {tensors[0]}", ("tensor",))
-        norms["after"] = [min(norm, max_norm)] * ranks
-        _rounded(f"{case}, what is returned", returned, [norm] * ranks)
-        compare(f"{case}, what is returned", returned, [norm] * ranks, norms)
-    return "every shard is scaled by the norm of the whole gradient, which every rank returns; with 1 to 4 ranks"
-
-
-def _rounded(case: str, got: list, want: list) -> None:
-    """Raises Wrong if values are right as far as float32 goes, and no further."""
-    if difference_by_rank(got, want) and not difference_by_rank(got, want, 1e-6):
-        raise Wrong(case, "expected numbers exact to 1e-10, got some that are exact to 1e-6", ("rounded",))
+        for rank in range(job.ranks)
+    ]
 
 
 CLIP_SHARDED = Exercise(
     "clip_sharded",
-    check_clip_sharded,
+    Experiment(
+        [
+            Case(ranks, f", units of 53 and 40 numbers, max_norm {max_norm:g}", max_norm=max_norm)
+            for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (3, 100.0))
+        ],
+        drive_clip,
+        expect_clipped,
+        # a number for each unit, of each rank perhaps
+        judge=lambda job, outcome: more_than(2 * len(SIZES) * job.ranks * 8, outcome, "the bytes sent"),
+        holds="every shard is scaled by the norm of the whole gradient, which every rank returns; with 1 to 4 ranks",
+    ),
     misconceptions=misconceptions(
         local="Each rank used the norm of its own shards: the parts of one gradient are scaled by different factors, "
         "and it points elsewhere. The norm is that of all shards together.",
@@ -104,47 +110,35 @@ CLIP_SHARDED = Exercise(
 )
 
 
-def resharded(reshard, old_parts: list[torch.Tensor], count: int) -> tuple[torch.Tensor, bool, int]:
-    """On a rank: its new part, whether the old ones are what they were, and the bytes that the part keeps."""
-    given = [old.clone() for old in old_parts]
-    new_S = reshard(given, count)
-    kept = storage_bytes(new_S) if isinstance(new_S, torch.Tensor) else 0
-    return new_S, all(torch.equal(a, b) for a, b in zip(given, old_parts)), kept
+def reshard_case(old: int, new: int, count: int) -> Case:
+    """So many numbers, saved by one world and loaded by another."""
+    return Case(new, f", which load {count} numbers that {with_ranks(old)[5:]} saved", old=old, count=count)
 
 
-def check_reshard(learners: Callable, trial: Trial) -> str:
-    """Tries several old and new world sizes."""
-    for old, new, count in ((2, 3, 6), (3, 2, 7), (4, 3, 10), (1, 4, 5), (4, 1, 9), (2, 4, 5)):
-        case = f"{count} numbers on {old} ranks, loaded on {new}"
-        whole_P = padded([numbers(count)], old)
-        old_parts = list(whole_P.chunk(old))
-        right_P = padded([numbers(count)], new)
-        beliefs = {
-            "old-padding": [part(_padded_again(whole_P, new), rank, new) for rank in range(new)],
-            "own-old": [old_parts[min(rank, old - 1)] for rank in range(new)],
-            "floor": [numbers(count).detach()[rank * (count // new) :][: count // new] for rank in range(new)],
-            "unpadded": [right_P[:count][rank * (len(right_P) // new) :][: len(right_P) // new] for rank in range(new)],
-            "everything": [right_P] * new,
-        }
-        got = trial.run(case, resharded, learners, old_parts, count, ranks=new)
-        new_S, size = got[0][0], len(right_P) // new * right_P.element_size()
-        if isinstance(new_S, torch.Tensor) and new_S.dtype != right_P.dtype:
-            raise Wrong(case, f"the dtype: expected {right_P.dtype}, as the old parts', got {new_S.dtype}", ("dtype",))
-        compare(f"{case}, the part", [g for g, _, _ in got], [part(right_P, r, new) for r in range(new)], beliefs)
-        if not all(kept for _, kept, _ in got):
-            raise Wrong(case, "the old parts: expected them as they were, got others")
-        if (most := max(held for _, _, held in got)) > size:
-            raise Wrong(case, f"bytes that the part keeps in memory: expected {size}, got {most}", ("view",))
-    return "each rank has its part of the same numbers, cut for the new world size; old padding gone, new padding there"
+def drive_reshard(lab, job: Job) -> dict:
+    """On a rank: its new part, and the bytes that this keeps in memory."""
+    old_parts = [p.clone() for p in padded(numbers(job, [job["count"]]), job["old"]).chunk(job["old"])]
+    new_S = call(lab.reshard, old_parts, job["count"])
+    return {"the part": new_S, "the bytes that it keeps in memory": storage_bytes(new_S)}
 
 
-def _padded_again(flat: torch.Tensor, world: int) -> torch.Tensor:
-    return torch.cat([flat, flat.new_zeros(-len(flat) % world)])
+def expect_resharded(job: Job, came: list[dict]) -> list[dict]:
+    """The same numbers, cut for the new world."""
+    whole_P = padded(numbers(job, [job["count"]]), job.ranks)
+    size = whole_P.nbytes // job.ranks
+    parts = [part(whole_P, rank, job.ranks) for rank in range(job.ranks)]
+    return [{"the part": p, "the bytes that it keeps in memory": size} for p in parts]
 
 
 RESHARD = Exercise(
     "reshard",
-    check_reshard,
+    Experiment(
+        [reshard_case(*sizes) for sizes in ((2, 3, 11), (3, 2, 7), (4, 3, 10), (1, 4, 5), (4, 1, 9), (2, 4, 5))],
+        drive_reshard,
+        expect_resharded,
+        holds="each rank has its part of the same numbers, cut for the new world size; old padding gone, new padding "
+        "there",
+    ),
     misconceptions=misconceptions(
         old_padding="The old padding is still there, counted as numbers: cut the joined parts to num_values before you "
         "pad for the new world.",
@@ -165,69 +159,68 @@ RESHARD = Exercise(
 )
 
 
-def prefetched(prefetch, count: int) -> dict:
-    """On a rank: calls ``prefetch`` twice on a released unit, works a little, waits as the lab's hook does."""
-    unit = unit_of([numbers(count)], apart=True)
-    unit.weights_P.untyped_storage().resize_(0)
+def drive_prefetch(lab, job: Job) -> dict:
+    """On a rank: calls ``prefetch`` twice on a released unit, waits as the lab's hook does, and calls it once more."""
+    unit = unit_of(weights_of(job), 3, dist.get_rank(), job.ranks)
+    weights_P = unit.weights_P
+    free(weights_P)
     with span("start"):
-        prefetch(unit)
+        call(lab.prefetch, unit)
+    work = unit.work
     with span("again"):
-        prefetch(unit)
-    work, unit.work = unit.work, None
-    is_work = hasattr(work, "wait")
-    with span("wait"):
-        if is_work:
-            work.wait()
-    there = unit.weights_P.untyped_storage().nbytes() > 0
+        call(lab.prefetch, unit)
+    is_work = _wait(work)
+    if unit.work is not work:
+        _wait(unit.work)
+    unit.work = None
+    if not storage_bytes(weights_P):
+        allocate(weights_P)
     with span("there"):
-        if there:
-            prefetch(unit)
-            if hasattr(unit.work, "wait"):
-                unit.work.wait()
-    return dict(is_work=is_work, weights=unit.weights_P.detach().clone() if there else None)
+        call(lab.prefetch, unit)
+    _wait(unit.work)
+    return {WORK: "a Work" if is_work else "None", "unit.weights_P": copy_of(weights_P)}
 
 
-def check_prefetch(learners: Callable, trial: Trial) -> str:
-    """Tries that ``prefetch`` starts a gather, comes back before it is done, and starts it once."""
-    for ranks, count in ((2, 4), (3, 7), (4, 10)):
-        case = f"{with_ranks(ranks)} and {count} numbers"
+def _wait(work) -> bool:
+    """Whether it is a Work; it is waited for."""
+    if is_work := hasattr(work, "wait"):
+        work.wait()
+    return is_work
+
+
+def judge_prefetch(job: Job, outcome: Outcome) -> Iterator[Complaint]:
+    """It has not waited, and started one gather."""
+    if outcome.waits(0, "start"):
+        yield "", "prefetch waited for its all_gather before it came back"
+    whole = padded(weights_of(job), job.ranks).nbytes
+    yield from more_than(whole, outcome, "the bytes that prefetch sends", "start")
+    yield from more_than(0, outcome, "the bytes that it sends for a unit that is on its way", "again")
+    yield from more_than(0, outcome, "the bytes that it sends for a unit that is there", "there")
+
+
+class _Kept(Experiment):
+    """The driver waits for what is in unit.work: what is left was never there, or went into memory in use already."""
+
+    def __call__(self, learners, trial: Trial) -> str:
         try:
-            run = trial.watch(case, prefetched, learners, count, ranks=ranks)
-        except RankFailed as failed:
-            message = failed.error.failures[failed.error.rank].message
-            raise failed.because(*(("no-room",) if "storage of size 0" in message else ())) from None
-        names = ("start", "again", "there")
-        issued = {name: [m.kind for m in inside(run.recording, 0, name)] for name in names}
-        if issued["start"] != ["all_gather"]:
-            got = ", ".join(issued["start"]) or "nothing"
-            raise Wrong(case, f"messages that prefetch started: expected one all_gather, got {got}")
-        if _waits_in(run.recording, "start"):
-            detail = "prefetch waited for its all_gather before it came back"
-            raise Wrong(case, detail, ("waits",))
-        if not all(value["is_work"] for value in run.values):
-            raise Wrong(case, "unit.work is None after prefetch(unit); expected the Work of the all_gather", ("lost",))
-        if issued["again"] or issued["there"]:
-            what = "on its way" if issued["again"] else "there"
-            raise Wrong(case, f"the unit was {what}, and prefetch gathered it again", ("again",))
-        want = padded([numbers(count)], ranks)
-        compare(f"{case}, weights_P after the wait", [v["weights"] for v in run.values], [want] * ranks)
-    return "the all-gather is under way when prefetch returns, unit.work is there to wait for, and nothing goes twice"
-
-
-def _waits_in(recording, name: str) -> int:
-    ids = {message.id for message in inside(recording, 0, name)}
-    names: list[str] = []
-    waits = 0
-    for event in recording.ranks[0]:
-        if type(event).__name__ == "Span":
-            names = [*names, event.name] if event.name else names[:-1]
-        waits += type(event) is Wait and event.id in ids and name in names
-    return waits
+            return super().__call__(learners, trial)
+        except Wrong as wrong:
+            if not trial.loose_ends:
+                raise
+            is_lost = any("never waited for" in line for line in trial.loose_ends)
+            raise Wrong(wrong.case, wrong.detail, ("lost" if is_lost else "again",)) from None
 
 
 PREFETCH = Exercise(
     "prefetch",
-    check_prefetch,
+    _Kept(
+        CASES[:3],
+        drive_prefetch,
+        lambda job, _: [{WORK: "a Work", "unit.weights_P": padded(weights_of(job), job.ranks)}] * job.ranks,
+        judge=judge_prefetch,
+        holds="the all-gather is under way when prefetch returns, unit.work is there to wait for, and nothing "
+        "goes twice",
+    ),
     misconceptions=misconceptions(
         waits="The gather was waited for inside prefetch, so nothing can be computed beside it: pass async_op=True, "
         "and leave the wait to whoever needs the weights.",

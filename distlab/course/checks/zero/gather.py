@@ -2,95 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.zero.common import inside, numbers, padded, unit_of
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.kit.case import with_ranks
+from distlab.course.checks.zero.common import (
+    CASES,
+    allocate,
+    copy_of,
+    free,
+    padded,
+    part,
+    storage_bytes,
+    unit_of,
+    weights_of,
+)
+from distlab.course.exercise import Exercise
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Complaint, Experiment
 from distlab.course.kit.fixtures import misconceptions
-from distlab.course.trial import RankFailed, Trial
+from distlab.course.kit.outcome import Outcome
 from distlab.ranks.torch_inside import storage_id
 from distlab.ranks.watching.spans import span
 
-CASES = ((2, 4), (3, 7), (4, 10), (1, 3))  # ranks, numbers
+Act = Callable[[SimpleNamespace], None]
+TURNS = {1: "the first time", 2: "after an update"}
 
 
-def sharded(count: int) -> tuple[SimpleNamespace, torch.Tensor]:
-    """On a rank: a unit whose weights are there, and what autograd would have kept of them: a view."""
-    unit = unit_of([numbers(count)], apart=True)
+def sharded(job: Job, rank: int) -> tuple[SimpleNamespace, torch.Tensor]:
+    """A rank's unit, whose weights are there, and what autograd would have kept of them: a view."""
+    unit = unit_of(weights_of(job), 3, rank, job.ranks)
     return unit, unit.weights_P[1:]
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
+def gathered(gather: Act, job: Job, rank: int) -> dict:
+    """What ``gather`` brings back, to the flat tensor and to older views; each time it is called again."""
+    unit, view = sharded(job, rank)
+    weights_P, shard_S, found = unit.weights_P, unit.shard_S, {}
+    for turn, when in TURNS.items():
+        free(weights_P)
+        with span("first"):
+            call(gather, unit)
+        with span("again"):
+            call(gather, unit)
+        whole_P, got_P = turn * padded(weights_of(job), job.ranks), copy_of(unit.weights_P)
+        notes = {
+            "is it there": storage_bytes(unit.weights_P) > 0,
+            "the views of it that are left": sum(_looks_at(unit.weights_P, each) for each in (view, *unit.parameters)),
+            "the parts that have arrived": [r for r in range(job.ranks) if _is_part(got_P, whole_P, r, job.ranks)],
+            "unit.weights_P": got_P,
+            "unit.shard_S": copy_of(unit.shard_S),
+        }
+        found |= {f"{when}, {what}": value for what, value in notes.items()}
+        shard_S.data *= 2
+    return found
 
 
-def gathered(gather, count: int) -> dict:
-    """On a rank: what ``gather`` brings back, to the flat tensor and to an older view; then it is called again."""
-    unit, view = sharded(count)
-    unit.weights_P.untyped_storage().resize_(0)
-    with span("first"):
-        gather(unit)
-    same = storage_id(view.untyped_storage()) == storage_id(unit.weights_P.untyped_storage())
-    there = _bytes(unit.weights_P) >= unit.weights_P.numel() * unit.weights_P.element_size() and _bytes(view) > 0
-    weights = unit.weights_P.detach().clone() if there and same else None
-    with span("second"):
-        gather(unit)
-    return dict(weights=weights, same=same and unit.parameters[0].shape == (count,), there=there, bytes=_bytes(view))
+def _looks_at(flat_P: torch.Tensor, view: torch.Tensor) -> bool:
+    return storage_id(view.untyped_storage()) == storage_id(flat_P.untyped_storage())
 
 
-def check_gather(learners: Callable, trial: Trial) -> str:
-    """Tries ``gather`` on a released unit, then on one that is there."""
-    for ranks, count in CASES:
-        case = f"{with_ranks(ranks)} and {count} numbers"
-        try:
-            run = trial.watch(case, gathered, learners, count, ranks=ranks)
-        except RankFailed as failed:
-            raise failed.because(*_why_it_fails(failed)) from None
-        for rank, value in enumerate(run.values):
-            if not value["same"]:
-                detail = "what autograd kept of the weights, and the parameters, still look at the old, empty storage"
-                raise Wrong(f"{case}, rank {rank}", detail, ("new-tensor",))
-            if not value["there"]:
-                detail = f"the storage of weights_P has {value['bytes']} bytes after gather(unit); it has to be there"
-                raise Wrong(f"{case}, rank {rank}", detail, ("released",) if value["bytes"] == 0 else ())
-        first, second = (inside(run.recording, 0, name) for name in ("first", "second"))
-        if not first and ranks > 1:
-            raise Wrong(case, "messages in gather(unit): expected an all_gather, got none", ("not-sent",))
-        want = padded([numbers(count)], ranks)
-        compare(f"{case}, weights_P", [v["weights"] for v in run.values], [want] * ranks)
-        kinds = [message.kind for message in first]
-        if ranks > 1 and kinds != ["all_gather"]:
-            raise Wrong(case, f"messages in gather(unit): expected one all_gather, got {', '.join(kinds)}", ("other",))
-        if second:
-            detail = f"messages in a second gather(unit): expected none, got {', '.join(m.kind for m in second)}"
-            raise Wrong(case, detail, ("again",))
-    return "the weights are whole again in their own storage, by one all-gather, and none if they are there already"
+def _is_part(got_P, whole_P: torch.Tensor, rank: int, world: int) -> bool:
+    """Whether one rank's part is right; others may hold anything, since what is allocated does."""
+    is_whole = isinstance(got_P, torch.Tensor) and got_P.shape == whole_P.shape
+    return is_whole and torch.equal(part(got_P, rank, world), part(whole_P, rank, world))
 
 
-def _why_it_fails(failed: RankFailed) -> tuple[str, ...]:
-    """Whether there was no room for the weights, or some ranks gathered and others didn't."""
-    if "never joined" in failed.error.verdict:
-        return ("not-all",)
-    message = failed.error.failures[failed.error.rank].message
-    return ("no-room",) if "storage of size 0" in message else ()
+def expect_gathered(job: Job, came: list[dict]) -> list[dict]:
+    """All numbers, in the storage that there was."""
+
+    def with_all() -> Act:
+        turns = iter(TURNS)
+
+        def gather(unit: SimpleNamespace) -> None:
+            if not storage_bytes(unit.weights_P):
+                allocate(unit.weights_P)
+                unit.weights_P.copy_(next(turns) * padded(weights_of(job), job.ranks))
+
+        return gather
+
+    return [gathered(with_all(), job, rank) for rank in range(job.ranks)]
+
+
+def judge_gather(job: Job, outcome: Outcome) -> Iterator[Complaint]:
+    """Every part is sent once, and nothing when all are there."""
+    whole = padded(weights_of(job), job.ranks).nbytes
+    yield from more_than(2 * whole, outcome, "the bytes sent by gather(unit), twice", "first")
+    yield from more_than(0, outcome, "the bytes sent by gather(unit) when all is there", "again")
 
 
 GATHER = Exercise(
     "gather",
-    check_gather,
+    Experiment(
+        CASES,
+        lambda lab, job: gathered(lab.gather, job, dist.get_rank()),
+        expect_gathered,
+        judge=judge_gather,
+        holds="the weights are whole again in their own storage, each part sent once, and none if they are there "
+        "already",
+    ),
     misconceptions=misconceptions(
         no_room="The storage of weights_P is empty, so nothing can be written into it: allocate(unit.weights_P) first.",
         new_tensor="The weights are in a new tensor. The parameters, and what autograd kept of them for the backward "
         "pass, are views of the old storage: fill that one again.",
         released="The weights are gone again when gather returns, or were never brought back.",
         not_sent="Nothing was sent: the other ranks' parts can't come from anywhere else.",
-        other="The parts travel by other means than one all_gather: each rank has one part, and all want all parts.",
+        other="The parts were added up over the ranks, which costs two all-gathers, and there is nothing to add: each "
+        "rank has one part, and all want all parts.",
         not_all="Some ranks call all_gather and others don't, and wait for each other: all do, or none. Every rank has "
         "to look whether the unit is there.",
         again="A unit that was there already was gathered again, Ψ more elements for nothing: look first whether it "
@@ -104,47 +126,33 @@ GATHER = Exercise(
 )
 
 
-def released(release, count: int) -> dict:
-    """On a rank: what is left after ``release``."""
-    unit, view = sharded(count)
-    parameter, shard_S = unit.parameters[0], unit.shard_S.detach().clone()
-    release(unit)
-    is_left = _bytes(unit.shard_S) >= shard_S.numel() * shard_S.element_size()
-    kept = is_left and torch.equal(unit.shard_S.detach(), shard_S)
-    return dict(
-        bytes=_bytes(view),
-        flat=_bytes(unit.weights_P) if isinstance(getattr(unit, "weights_P", None), torch.Tensor) else -1,
-        shape=tuple(parameter.shape),
-        shard=kept,
-        rank=dist.get_rank(),
-    )
-
-
-def check_release(learners: Callable, trial: Trial) -> str:
-    """Tries ``release`` while somebody still holds a view, as autograd does."""
-    for ranks, count in CASES[:3]:
-        case = f"{with_ranks(ranks)} and {count} numbers"
-        size = 8 * (count + -count % ranks)
-        for value in trial.run(case, released, learners, count, ranks=ranks):
-            where = f"{case}, rank {value['rank']}"
-            if not value["shard"]:
-                raise Wrong(where, "unit.shard_S has lost its numbers; expected it to stay", ("shard",))
-            if value["bytes"]:
-                is_dropped = value["flat"] != value["bytes"] or value["shape"] != (count,)
-                detail = f"bytes of the old weights: expected 0, got {value['bytes']}"
-                known = ("dropped",) if is_dropped else ("kept",) if value["bytes"] == size else ()
-                raise Wrong(where, detail, known)
-            if value["flat"] != 0:
-                raise Wrong(where, "unit.weights_P is no longer the flat tensor that gather fills", ("dropped",))
-            if value["shape"] != (count,):
-                detail = f"the parameter's shape: expected ({count},), got {value['shape']}"
-                raise Wrong(where, detail, ("shape",))
-    return "the weights' storage is empty though a view is left, the shard and the parameters' shapes are kept"
+def released(release: Act, job: Job, rank: int) -> dict:
+    """What is left after ``release`` while somebody holds a view, as autograd does; twice."""
+    unit, view = sharded(job, rank)
+    weights_P, found = unit.weights_P, {}
+    for number, when in enumerate(("the first time", "the second time")):
+        call(release, unit)
+        notes = {
+            "unit.shard_S": copy_of(unit.shard_S),
+            "bytes under a view of the weights": storage_bytes(view),
+            "unit.weights_P is the tensor that gather fills": unit.weights_P is weights_P,
+            "the parameters' shapes": [tuple(p.shape) for p in unit.parameters],
+        }
+        allocate(weights_P)
+        weights_P.fill_(number)
+        notes["the parameters when it is filled again"] = [copy_of(p) for p in unit.parameters]
+        found |= {f"{when}, {what}": value for what, value in notes.items()}
+    return found
 
 
 RELEASE = Exercise(
     "release",
-    check_release,
+    Experiment(
+        CASES,
+        lambda lab, job: released(lab.release, job, dist.get_rank()),
+        lambda job, _: [released(lambda unit: free(unit.weights_P), job, rank) for rank in range(job.ranks)],
+        holds="the weights' storage is empty though a view is left, the shard and the parameters' shapes are kept",
+    ),
     misconceptions=misconceptions(
         kept="The weights are still in memory: overwriting or zeroing them frees nothing. Empty the storage.",
         dropped="A name was let go, but the memory was not: autograd holds a view of the same storage for the "

@@ -2,128 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from distlab.course.checks.zero.common import (
-    coded,
-    divided,
-    elements,
-    held_inside,
-    in_words,
-    inside,
+    copy_of,
+    divisor,
+    free,
+    numbers,
     padded,
     part,
     storage_bytes,
     unit_of,
-    wrong_constant,
+    weights_of,
 )
-from distlab.course.checks.zero.zero1 import why_sizes_differ
-from distlab.course.compare import compare
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.kit.case import with_ranks
+from distlab.course.exercise import Exercise
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Complaint, Experiment
 from distlab.course.kit.fixtures import misconceptions
-from distlab.course.trial import RankFailed, Trial
-from distlab.ranks.outcome import Run
+from distlab.course.kit.outcome import Outcome
 from distlab.ranks.watching.spans import span
 
-CASES = ((3, (4, 2)), (2, (2, 2)), (4, (4, 6)), (1, (3, 2)))  # ranks, numbers of two parameters
-WATCHED = 3  # ranks of the run whose memory is looked at
-BYTES = 8  # of a float64
+BATCHES = 1, 2, 3  # micro-batches; an update comes before the last
 
 
-def reduced(reduce_gradient, counts: tuple[int, int]) -> dict:
-    """On a rank: two micro-batches; after each the gradient of the shard, and which parameters still have theirs.
-
-    In the second one the second parameter got no gradient.
-    """
-    unit = unit_of([nn.Parameter(torch.zeros(count, dtype=torch.float64)) for count in counts], apart=True)
-    notes = dict(gradients=[], left=[], bytes=[])
-    for turn in (1, 2):
-        first, second = coded(sum(counts), dist.get_rank(), turn).split(list(counts))
-        unit.parameters[0].grad, unit.parameters[1].grad = first.clone(), second.clone() if turn == 1 else None
-        with span("reduce", turn):
-            reduce_gradient(unit)
-        gradient_S = unit.shard_S.grad
-        notes["gradients"].append(None if gradient_S is None else gradient_S.detach().clone())
-        notes["bytes"].append(storage_bytes(gradient_S))
-        notes["left"].append(sum(p.grad is not None for p in unit.parameters))
-    return notes
+def case(sizes: list[int], ranks: int) -> Case:
+    """Two parameters; where memory is looked at all is slower, so that is one case."""
+    words = f" and parameters of {sizes[0]} and {sizes[1]} numbers"
+    return Case(ranks, words, sizes=sizes, record=True if ranks == 2 else "messages")
 
 
-def check_reduce_gradient(learners: Callable, trial: Trial) -> str:
-    """Tries two micro-batches in a row."""
-    for ranks, counts in CASES:
-        case = f"{with_ranks(ranks)} and parameters of {counts[0]} and {counts[1]} numbers"
-        try:
-            record = True if ranks == WATCHED else "messages"
-            run = trial.watch(case, reduced, learners, counts, ranks=ranks, record=record)
-        except RankFailed as failed:
-            raise failed.because(*why_sizes_differ(failed)) from None
-        _values(case, [v["gradients"] for v in run.values], ranks, counts)
-        length = sum(counts) + -sum(counts) % ranks
-        sizes = elements(inside(run.recording, 0, "reduce1"))
-        if ranks > 1 and dict(sizes) != {"reduce_scatter": length}:
-            known = ("all-reduce",) if dict(sizes) == {"all_reduce": length} else ()
-            detail = f"elements: expected reduce_scatter {length}, got {in_words(sizes)}"
-            raise Wrong(case, detail, known)
-        if left := max(max(v["left"]) for v in run.values):
-            raise Wrong(case, f"parameters that still have a .grad: expected 0, got {left}", ("kept",))
-        _memory(case, run, BYTES * length // ranks)
-    return (
-        "this rank's part of the mean gradient is in shard_S.grad, micro-batches add up, and the whole gradients are "
-        "gone; with 1 to 4 ranks"
-    )
+def own_gradients(job: Job, rank: int, turn: int) -> list[torch.Tensor | None]:
+    """What a rank brings; in the second micro-batch the second parameter got no gradient."""
+    first, second = numbers(job, job["sizes"], rank, turn)
+    return [first, None if turn == 2 else second]
 
 
-def _memory(case: str, run: Run, size: int) -> None:
-    """Raises Wrong unless the shard's gradient is ``size`` bytes, and whole gradients are gone when they are sent."""
-    got = max(max(value["bytes"]) for value in run.values)
-    if got > size:
-        detail = f"bytes that unit.shard_S.grad keeps in memory: expected {size}, got {got}"
-        raise Wrong(case, detail, ("view",))
-    _, *while_sent = held_inside(run.recording, 0, "reduce1") or [None]
-    gradients = max((look.gradients for look in while_sent), default=0)
-    if gradients > size:
-        detail = f"bytes of gradients while the bucket is sent: expected {size} at most, got {gradients}"
-        raise Wrong(case, detail, ("late-free",))
+def reduced(reduce_gradient: Callable[[SimpleNamespace], None], job: Job, rank: int) -> dict:
+    """Of each micro-batch of a rank the gradient of the shard, and which parameters still have theirs."""
+    unit, found = unit_of(weights_of(job), 3, rank, job.ranks), {}
+    free(unit.weights_P)  # as the lab has it: a unit is released when its backward pass is done
+    for turn in BATCHES:
+        if turn == BATCHES[-1]:
+            unit.shard_S.grad = None
+        for parameter, gradient in zip(unit.parameters, own_gradients(job, rank, turn)):
+            parameter.grad = gradient
+        with span(f"reduce {turn}"):
+            call(reduce_gradient, unit)
+        notes = {
+            "unit.shard_S.grad": copy_of(unit.shard_S.grad),
+            "parameters that still have a .grad": sum(p.grad is not None for p in unit.parameters),
+            "bytes that it keeps beyond its own": max(0, storage_bytes(unit.shard_S.grad) - unit.shard_S.nbytes),
+            "unit.shard_S": copy_of(unit.shard_S),
+        }
+        found |= {f"micro-batch {turn}, {what}": value for what, value in notes.items()}
+    return found
 
 
-def _values(case: str, got: list[list], ranks: int, counts: tuple[int, int]) -> None:
-    own = []
-    for turn in (1, 2):
-        full = [coded(sum(counts), rank, turn) for rank in range(ranks)]
-        if turn == 2:
-            full = [torch.cat([g[: counts[0]], torch.zeros(counts[1], dtype=g.dtype)]) for g in full]
-        own.append([padded([g], ranks) for g in full])
-    means = [sum(by_rank) / ranks for by_rank in own]
+def mean_of(job: Job, turn: int) -> torch.Tensor:
+    """The padded mean over the ranks of their gradients; None counts as zeros."""
+    by_rank = [own_gradients(job, rank, turn) for rank in range(job.ranks)]
+    none = torch.zeros(job["sizes"][1], dtype=job.dtype)
+    return sum(padded([none if g is None else g for g in own], job.ranks) for own in by_rank) / job.ranks
 
-    def parts(first: torch.Tensor, second: torch.Tensor) -> list[list[torch.Tensor]]:
-        return [[part(first, rank, ranks), part(second, rank, ranks)] for rank in range(ranks)]
 
-    want = parts(means[0], means[0] + means[1])
-    beliefs = {
-        "nothing": [[None, None]] * ranks,
-        "cleared-first": parts(torch.zeros_like(means[0]), torch.zeros_like(means[0])),
-        "sum": parts(means[0] * ranks, (means[0] + means[1]) * ranks),
-        "overwritten": parts(means[0], means[1]),
-        "mixed": parts(means[0], means[0] / ranks + means[1]),
-        "own": [[part(own[0][r], r, ranks), part(own[0][r] + own[1][r], r, ranks)] for r in range(ranks)],
-        "twice": parts(means[0] / ranks, (means[0] + means[1]) / ranks),
-        "first-part": [[part(means[0], 0, ranks), part(means[0] + means[1], 0, ranks)]] * ranks,
-    }
-    if constant := wrong_constant(got, beliefs["sum"], ranks):
-        beliefs["constant"] = divided(beliefs["sum"], constant)
-    fields = dict(ranks=ranks, constant=constant)
-    compare(f"{case}, shard_S.grad after each of two micro-batches", got, want, beliefs, **fields)
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """The parts of the mean, added up until the update."""
+
+    def as_one(rank: int) -> Callable[[SimpleNamespace], None]:
+        turns = iter(BATCHES)
+
+        def reduce_gradient(unit: SimpleNamespace) -> None:
+            own_S, old_S = part(mean_of(job, next(turns)), rank, job.ranks), unit.shard_S.grad
+            unit.shard_S.grad = own_S.clone() if old_S is None else old_S + own_S
+            for parameter in unit.parameters:
+                parameter.grad = None
+
+        return reduce_gradient
+
+    return [reduced(as_one(rank), job, rank) for rank in range(job.ranks)]
+
+
+def judge(job: Job, outcome: Outcome) -> Iterator[Complaint]:
+    """Every number is sent once, when it is no longer in a .grad too."""
+    whole = padded(numbers(job, job["sizes"]), job.ranks).nbytes
+    yield from more_than(len(BATCHES) * whole, outcome, "the bytes sent for three micro-batches")
+    for turn in BATCHES:
+        _, _, *while_sent = outcome.memory(0, f"reduce {turn}") or [None, None]  # two looks as the two spans begin
+        if (gradients := max((look.gradients for look in while_sent), default=0)) > whole // job.ranks:
+            words = f"expected {whole // job.ranks} at most, got {gradients}"
+            yield f"micro-batch {turn}, the bytes of gradients while the bucket is sent", words
+
+
+def fields(job: Job, outcome: Outcome | None) -> dict:
+    """By what the sum was divided."""
+    got = outcome.values[0]["micro-batch 1, unit.shard_S.grad"] if outcome else None
+    return {"constant": divisor(got, mean_of(job, 1), job.ranks)}
 
 
 REDUCE_GRADIENT = Exercise(
     "reduce_gradient",
-    check_reduce_gradient,
+    Experiment(
+        [case([4, 3], 3), case([2, 3], 2), case([4, 6], 4), case([3, 2], 1)],
+        lambda lab, job: reduced(lab.reduce_gradient, job, dist.get_rank()),
+        expect,
+        judge=judge,
+        fields=fields,
+        holds="this rank's part of the mean gradient is in shard_S.grad, micro-batches add up, and the whole gradients "
+        "are gone; with 1 to 4 ranks",
+    ),
     misconceptions=misconceptions(
         nothing="unit.shard_S.grad is None: the part that reduce_scatter wrote was not put there.",
         cleared_first="The gradient is zeros: .grad was set to None before flatten(unit) had copied it.",

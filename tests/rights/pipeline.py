@@ -1,0 +1,174 @@
+"""Right answers in other styles for lab 07."""
+
+from __future__ import annotations
+
+from tests.rights import Right
+
+_PAIRS = "return list(zip(x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)))"
+_CUTS = """cuts = [k * len(y_B) // num_micro for k in range(num_micro + 1)]
+    return [(x_BD[start:stop], y_B[start:stop]) for start, stop in zip(cuts, cuts[1:])]"""
+_SIZES = """size, rest = divmod(len(y_B), num_micro)
+    sizes = [size] * (num_micro - rest) + [size + 1] * rest
+    return tuple([x_bD, y_b] for x_bD, y_b in zip(torch.split(x_BD, sizes), torch.split(y_B, sizes)))"""
+_INDEXED = "return [(x_BD[rows], y_B[rows]) for rows in torch.arange(len(x_BD)).tensor_split(num_micro)]"
+
+_GPIPE = 'return [Step("F", k) for k in range(num_micro)] + [Step("B", k) for k in range(num_micro)]'
+_APPENDED = """steps = []
+    for k in range(num_micro):
+        steps.append(Step(kind="F", micro=k))
+    for k in reversed(range(num_micro)):
+        steps.append(Step(kind="B", micro=k))
+    return steps"""
+
+_BUBBLE = "return (num_stages - 1) / (num_micro + num_stages - 1)"
+
+_FORWARD = """x_bD = x_bD.detach().requires_grad_(not stage.is_first)
+    out = stage.module(x_bD)
+    if stage.is_last:
+        out = F.cross_entropy(out, y_b, reduction="sum") / num_rows
+    stage.kept[micro] = x_bD, out
+    return out.detach()"""
+_IN_PLACE = """if not stage.is_first:
+        x_bD.requires_grad_()
+    with torch.enable_grad():
+        out = stage.module(x_bD)
+        if stage.is_last:
+            out = F.cross_entropy(out, y_b, reduction="none").sum().div(num_rows)
+    stage.kept[micro] = (x_bD, out)
+    return out.data"""
+_WEIGHTED = """leaf = x_bD.clone()
+    leaf.requires_grad = leaf.is_floating_point()
+    result = stage.module.forward(leaf)
+    if stage.is_last:
+        result = F.nll_loss(result.log_softmax(dim=-1), y_b) * (len(y_b) / num_rows)
+    stage.kept.update({micro: [leaf, result]})
+    return result.detach().clone()"""
+
+_BACKWARD = """x_bD, out = stage.kept.pop(micro)
+    out.backward(gradient)
+    return x_bD.grad"""
+_BY_CASE = """x_bD, out = stage.kept[micro]
+    del stage.kept[micro]
+    if stage.is_last:
+        out.backward()
+    else:
+        torch.autograd.backward([out], grad_tensors=[gradient])
+    return None if stage.is_first else x_bD.grad.clone()"""
+_BY_HAND = """x_bD, out = stage.kept.pop(micro)
+    parameters = list(stage.module.parameters())
+    wanted = parameters if stage.is_first else [*parameters, x_bD]
+    found = torch.autograd.grad(out, wanted, gradient)
+    for parameter, own in zip(parameters, found):
+        parameter.grad = own if parameter.grad is None else parameter.grad + own
+    return None if stage.is_first else found[-1]"""
+_SURROGATE = """x_bD, out = stage.kept.pop(micro)
+    (out if gradient is None else (out * gradient).sum()).backward()
+    return x_bD.grad"""
+
+_SEND = "tensor = self.boxes.pop(step)\n        self.leaving.append((dist.isend(tensor, peer, tag=tag), tensor))"
+_RECEIVE = "self.boxes[step] = room\n        self.arriving[step] = dist.irecv(room, peer, tag=tag)"
+_TAKE = "self.arriving.pop(step).wait()\n        return self.boxes.pop(step)"
+_CLOSE = "for work, _ in self.leaving:\n            work.wait()\n        self.leaving.clear()"
+_MAIL = f"""{_SEND}
+        # END SOLUTION
+
+    def receive(self, step, room):
+        peer, tag = self.peer_and_tag(step)
+        # BEGIN SOLUTION
+        # receive: the room is filled some time before take
+        {_RECEIVE}
+        # END SOLUTION
+
+    def take(self, step):
+        # BEGIN SOLUTION
+        # take: now it must be there
+        {_TAKE}
+        # END SOLUTION
+
+    def close(self):
+        # BEGIN SOLUTION
+        # close: only now may the tensors go
+        {_CLOSE}"""
+
+
+def _mail(send: str, receive: str, take: str, close: str) -> str:
+    texts = {_SEND: send, _RECEIVE: receive, _TAKE: take, _CLOSE: close}
+    mail = _MAIL
+    for old, new in texts.items():
+        mail = mail.replace(old, new)
+    return mail
+
+
+_OBJECTS = _mail(
+    "self.leaving.append(__import__('types').SimpleNamespace(kept=self.boxes.pop(step)))\n"
+    "        self.leaving[-1].work = dist.isend(self.leaving[-1].kept, peer, tag=tag)",
+    _RECEIVE,
+    _TAKE,
+    "import collections\n        left = collections.deque(self.leaving)\n"
+    "        self.leaving.clear()\n        [each.work.wait() for each in left]",
+)
+_TOGETHER = _mail(
+    "self.leaving += [(self.boxes[step], dist.isend(self.boxes.pop(step), dst=peer, tag=tag))]",
+    "self.arriving[step] = room, dist.irecv(room, src=peer, tag=tag)",
+    "room, work = self.arriving.pop(step)\n        work.wait()\n        return room",
+    "while self.leaving:\n            self.leaving.pop()[1].wait()",
+)
+_BATCHED = _mail(
+    "tensor = self.boxes.pop(step).contiguous()\n"
+    "        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, peer, tag=tag)])\n"
+    "        self.leaving.append((works, tensor))",
+    "self.boxes[step] = room\n"
+    "        (self.arriving[step],) = dist.batch_isend_irecv([dist.P2POp(dist.irecv, room, peer, tag=tag)])",
+    "work = self.arriving.pop(step)\n        work.wait()\n        return self.boxes.pop(step)",
+    "for works, tensor in self.leaving:\n            for work in works:\n                work.wait()\n"
+    "        self.leaving = []",
+)
+
+_1F1B = """warm_up = min(num_stages - stage - 1, num_micro)
+    steps = [Step("F", k) for k in range(warm_up)]
+    for k in range(num_micro - warm_up):
+        steps += [Step("F", warm_up + k), Step("B", k)]
+    return steps + [Step("B", k) for k in range(num_micro - warm_up, num_micro)]"""
+_BY_ROOM = """steps, forwards, backwards = [], 0, 0
+    while backwards < num_micro:
+        if forwards < num_micro and forwards - backwards < num_stages - stage:
+            steps.append(Step("F", forwards))
+            forwards += 1
+        else:
+            steps.append(Step("B", backwards))
+            backwards += 1
+    return steps"""
+_BY_TICKS = """ahead = num_stages - stage - 1
+    steps = []
+    for tick in range(num_micro + ahead):
+        if tick < num_micro:
+            steps.append(Step("F", tick))
+        if tick >= ahead:
+            steps.append(Step("B", tick - ahead))
+    return steps"""
+
+RIGHTS = (
+    Right("split_microbatches", _PAIRS, _CUTS),
+    Right("split_microbatches", _PAIRS, _SIZES),
+    Right("split_microbatches", _PAIRS, _INDEXED),
+    Right("gpipe_schedule", _GPIPE, "return [Step(kind, k) for kind in 'FB' for k in range(num_micro)]"),
+    Right("gpipe_schedule", _GPIPE, _APPENDED),
+    Right("gpipe_schedule", _GPIPE, "return [*map(Step, num_micro * 'F' + num_micro * 'B', [*range(num_micro)] * 2)]"),
+    Right("bubble_fraction", _BUBBLE, "return 1 - num_micro / (num_micro + num_stages - 1)"),
+    Right("bubble_fraction", _BUBBLE, "idle = num_stages - 1\n    return idle and 1 / (1 + num_micro / idle)"),
+    Right("run_forward", _FORWARD, _IN_PLACE),
+    Right("run_forward", _FORWARD, _WEIGHTED),
+    Right("run_backward", _BACKWARD, _BY_CASE),
+    Right("run_backward", _BACKWARD, _BY_HAND),
+    Right("run_backward", _BACKWARD, _SURROGATE),
+    Right("AsyncMail", _MAIL, _TOGETHER),
+    Right("AsyncMail", _MAIL, _OBJECTS),
+    Right("AsyncMail", _MAIL, _BATCHED),
+    Right("one_f_one_b_schedule", _1F1B, _BY_ROOM),
+    Right("one_f_one_b_schedule", _1F1B, _BY_TICKS),
+    Right(
+        "interleaved_schedule",
+        "if num_micro % num_ranks:",
+        "if num_micro // num_ranks * num_ranks != num_micro:",
+    ),
+)
