@@ -18,7 +18,7 @@ ALLOWED = {
     "show": {"machine", "ranks"},
     "drawn": {"machine", "ranks", "show"},
     "course": {"machine", "ranks", "show", "drawn"},
-    "pictures": {"show", "course"},
+    "pictures": {"machine", "ranks", "show", "drawn", "course", "demos"},
     "demos": {"machine", "ranks", "show", "drawn", "course"},
     "__init__": {"machine", "ranks", "show", "drawn", "course"},
     "__main__": {"machine", "ranks", "show", "drawn", "course", "demos", "pictures"},
