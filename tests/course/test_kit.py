@@ -109,6 +109,14 @@ def test_a_mistake_is_named_beside_an_earlier_exercise_in_another_style():
     assert verdict.mark == "✗" and "the loss" in verdict.text
 
 
+def test_what_comes_of_an_earlier_exercise_is_not_put_down_to_this_one(monkeypatch):
+    monkeypatch.setattr("distlab.course.progress.has_passed", lambda *_: True)
+    notebook = Notebook(ROOT / "solutions" / "02_data_parallel.ipynb")
+    summed = notebook.exercises["average_gradients"].replace("parameter.grad /= total", "pass")
+    verdict = examine(notebook.definitions(instead={"average_gradients": summed})["train_step"])
+    assert verdict.mark == "✗" and "The course's own `train_step` gives the same" in verdict.text, verdict.text
+
+
 def test_an_endless_loop_is_waited_for_once(monkeypatch):
     monkeypatch.setattr(trial, "_SECONDS", 1)
     begun = time.process_time()

@@ -12,6 +12,7 @@ from distlab.course.compare import difference
 from distlab.course.exercise import Wrong
 from distlab.course.kit.case import Case, Job, jobs_of
 from distlab.course.kit.driving import Driver
+from distlab.course.kit.mistakes import UNCHANGED
 from distlab.course.kit.naming import Finding, explain
 from distlab.course.kit.outcome import Outcome, attempt, reached
 from distlab.course.trial import RankFailed, Trial
@@ -22,6 +23,10 @@ _CALLED_AGAIN = (
     "to call, in a global, a default argument or an attribute."
 )
 _CHANGED = "It changed `{name}`, which it was given to read: other code may still need it."
+_EARLIER = (
+    "The course's own `{name}` gives the same beside your earlier exercises ({used}): look there, although their "
+    "checks show ✓."
+)
 _ONE_DTYPE = "In {first} it is right: somewhere a dtype is written down, where that of what comes in is meant."
 
 
@@ -141,6 +146,9 @@ class Experiment:
         ids = self.shown(job, outcome) if finding.complaints == list(self.judge(job, outcome)) else ()
         ids = ids or explain(self, lab, finding, trial, others)
         general = _CHANGED.format(name=what) if what in outcome.changed else ""
+        if ids == (UNCHANGED.id,):
+            used = ", ".join(exercises()[lab.name][1].uses)
+            return Wrong(_where(job, what), detail, (), _EARLIER.format(name=lab.name, used=used), **fields)
         if not ids and what in outcome.values[0]:
             general = self._one_dtype(lab, job, trial)
         return Wrong(_where(job, what), detail, ids, general, **fields)

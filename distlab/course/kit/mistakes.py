@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distlab.course.kit.experiment import Complaint, Experiment
 
 Marks = frozenset[tuple]
+UNCHANGED = Patch("", "", "")  # the solution itself: what it gives too comes of something else, an earlier exercise
 _PLACE = re.compile(r" at [^;\n]*?, line \d+")
 # Of several ranks that send what others have made no room for, it is chance which are told of.
 _PAIR = re.compile(r"rank \d+ sends (\w+)\[.*\] to rank \d+, which receives (\w+)\[.*\](?=: the dtypes differ)")
@@ -105,7 +106,8 @@ class Mistakes:
             return []
         solution = Notebook(path).exercises[self._lab.name]
         patches = [patch for patch in patches_of(lab, self._lab.name) if bool(patch.fails) == fails]
-        return [(patch, self._with(path, patch.applied(solution))) for patch in patches]
+        unchanged = [] if fails or not patches else [(UNCHANGED, self._with(path, solution))]
+        return unchanged + [(patch, self._with(path, patch.applied(solution))) for patch in patches]
 
     def _with(self, path: Path, source: str) -> SimpleNamespace:
         own = {name: value for name, value in vars(self._lab).items() if name != "name"}

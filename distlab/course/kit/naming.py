@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distlab.course.kit.case import Job
-from distlab.course.kit.mistakes import Given, Mistakes, marks
+from distlab.course.kit.mistakes import UNCHANGED, Given, Mistakes, marks
 from distlab.course.kit.outcome import Outcome
 from distlab.course.kit.stored import stored
 from distlab.course.trial import RankFailed, Trial
@@ -43,7 +43,8 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
             others: Iterable[Finding] = ()) -> tuple[str, ...]:  # fmt: skip
     """The id of the only known mistake that gives what came, in a tuple; () if there is none, or more than one.
 
-    ``others`` are further findings, which tell apart those that give the same in the first.
+    (UNCHANGED.id,) says that the solution gives the same, beside the learner's own earlier exercises. ``others`` are
+    further findings, which tell apart those that give the same in the first.
     """
     patience = max(_PATIENCE, _TIMES * finding.seconds)
     known = stored(lab.name, experiment) or Mistakes(experiment, lab, trial, patience)
@@ -52,6 +53,8 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
         found = {mistake.id for mistake in failing if mistake.marks() & marks(finding.failed)}
     else:
         found = _matches(known.give(finding.job), finding)
+        if UNCHANGED.id in found:
+            return (UNCHANGED.id,)
         further = islice(others, _OTHERS)
         while len(found) > 1 and (other := next(further, None)):
             found = _matches((each for each in known.give(other.job) if each.id in found), other) or found
