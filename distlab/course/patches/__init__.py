@@ -14,13 +14,14 @@ from dataclasses import dataclass
 class Patch:
     """A solution with ``old`` replaced by ``new`` makes the mistake ``id``.
 
-    ``fails`` says that ranks then raise or wait for ever, in some case at least.
+    ``fails`` says that ranks then raise or wait for ever, in some case at least. As text it is what their report then
+    says, and the patch is tried on those that say so only: where a dozen mistakes fail, that saves their runs.
     """
 
     id: str
     old: str
     new: str
-    fails: bool = False
+    fails: bool | str = False
 
     def applied(self, solution: str) -> str:
         """The text of the solution with the mistake in it."""
