@@ -13,7 +13,7 @@ from torch import nn
 
 from distlab import from_lab, machines, run, span
 from distlab.course.checks.tensor_parallel import elements_a_layer
-from distlab.course.checks.tensor_parallel.vocab_parallel_cross_entropy import Largest
+from distlab.course.checks.tensor_parallel.vocabulary import Largest
 from distlab.data import text_batch
 from distlab.machine.replay import replay
 from distlab.models import Block, gpt

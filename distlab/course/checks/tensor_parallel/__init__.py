@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from distlab.course.checks.tensor_parallel.column_parallel_linear import COLUMN_PARALLEL_LINEAR
-from distlab.course.checks.tensor_parallel.copy_to_group import COPY_TO_GROUP
-from distlab.course.checks.tensor_parallel.gather_sequence import GATHER_SEQUENCE
-from distlab.course.checks.tensor_parallel.global_max import GLOBAL_MAX
-from distlab.course.checks.tensor_parallel.parallel_attention import PARALLEL_ATTENTION
-from distlab.course.checks.tensor_parallel.parallel_mlp import PARALLEL_MLP
-from distlab.course.checks.tensor_parallel.reduce_from_group import REDUCE_FROM_GROUP
-from distlab.course.checks.tensor_parallel.reduce_scatter_sequence import REDUCE_SCATTER_SEQUENCE
-from distlab.course.checks.tensor_parallel.row_parallel_linear import ROW_PARALLEL_LINEAR
-from distlab.course.checks.tensor_parallel.shard_qkv import SHARD_QKV
-from distlab.course.checks.tensor_parallel.target_logit import TARGET_LOGIT
-from distlab.course.checks.tensor_parallel.vocab_parallel_cross_entropy import VOCAB_PARALLEL_CROSS_ENTROPY
-from distlab.course.checks.tensor_parallel.vocab_parallel_embedding import VOCAB_PARALLEL_EMBEDDING
+from distlab.course.checks.tensor_parallel.attention import PARALLEL_ATTENTION, SHARD_QKV
+from distlab.course.checks.tensor_parallel.linear import COLUMN_PARALLEL_LINEAR, PARALLEL_MLP, ROW_PARALLEL_LINEAR
+from distlab.course.checks.tensor_parallel.loss import GLOBAL_MAX, TARGET_LOGIT, VOCAB_PARALLEL_CROSS_ENTROPY
+from distlab.course.checks.tensor_parallel.pairs import COPY_TO_GROUP, REDUCE_FROM_GROUP
+from distlab.course.checks.tensor_parallel.sequence import GATHER_SEQUENCE, REDUCE_SCATTER_SEQUENCE
+from distlab.course.checks.tensor_parallel.vocabulary import VOCAB_PARALLEL_EMBEDDING
 from distlab.course.exercise import Prediction
 
 LAB = "08_tensor_parallel"

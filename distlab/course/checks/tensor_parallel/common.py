@@ -1,27 +1,29 @@
-"""What the checks of lab 08 share: groups of ranks, whole layers to cut, and messages to count."""
+"""What the checks of lab 08 share: ranks in groups, the way there and back, and what may be sent on it."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
-from distlab.course.exercise import Misconception, Wrong
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Message, Span
-from distlab.ranks.outcome import Run
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job, listed
+from distlab.course.kit.driving import Driver, call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import shares
+from distlab.course.kit.outcome import Outcome
 from distlab.ranks.watching.spans import span
-from distlab.recording import Recording
 
-Groups = list[list[int]]
-Tensors = dict[str, torch.Tensor]
+Groups = tuple[tuple[int, ...], ...]
 
 # The smallest first; then a size that divides little, one rank alone, and two groups that must not meet.
-WORLDS: tuple[Groups, ...] = ([[0, 1]], [[0, 1, 2]], [[0]], [[0, 1], [2, 3]])
+WORLDS: tuple[Groups, ...] = ((0, 1),), ((0, 1, 2),), ((0,),), ((0, 2), (1, 3))
 
 # What several exercises say of the same mistakes.
 UNTRACKED = (
@@ -32,158 +34,66 @@ SKIPS = (
     "A rank that holds none of the {what} left before the sum, and the others wait for it. Whether a rank takes part "
     "must not hang on what only this rank holds: who has zeros to give gives them."
 )
-NEVER_JOINED = "never joined"
+NONE = "dist.all_reduce works in place and returns None: go on with the tensor that you gave it."
 _UNTRACKED_WARNING = "autograd kernel was not registered"
-_NO_ROWS = "my_rows is not there: run the cell further up that takes it from lab 00 (my_rows = from_lab(…).my_rows)"
+_UNFOLLOWED = "a message that autograd knows nothing of"
 
 
-def misconceptions(**sentences: str) -> tuple[Misconception, ...]:
-    return tuple(Misconception(id.replace("_", "-"), says) for id, says in sentences.items())
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank sits: the number of its group, its place in it, and the group's ranks."""
+
+    group: int
+    place: int
+    ranks: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Its number in the world."""
+        return self.ranks[self.place]
+
+    def part(self, n: int) -> list[int]:
+        """This rank's part of n rows, columns, heads or ids."""
+        return list(shares(n, len(self.ranks))[self.place])
 
 
-def in_words(groups: Groups) -> str:
-    """ "with 2 ranks", or "with 4 ranks in two groups"."""
-    ranks = sum(map(len, groups))
-    return f"with {ranks} rank{'s' if ranks > 1 else ''}{' in two groups' if len(groups) > 1 else ''}"
+def case(groups: Groups, words: str = "", **options) -> Case:
+    """A case with ranks in groups; a single group is the world."""
+    apart = f" in the groups {listed(list(map(list, groups)))}" if len(groups) > 1 else ""
+    return Case(sum(map(len, groups)), apart + words, groups=groups, **options)
 
 
-def num_ranks(groups: Groups) -> int:
-    return sum(map(len, groups))
+def seats(job: Job) -> list[Seat]:
+    """By rank, where it sits."""
+    by_rank = {
+        ranks[p]: Seat(number, p, ranks) for number, ranks in enumerate(job["groups"]) for p in range(len(ranks))
+    }
+    return [by_rank[rank] for rank in range(job.ranks)]
 
 
-def members(groups: Groups) -> list[list[int]]:
-    """By rank, the members of its group."""
-    return [next(group for group in groups if rank in group) for rank in range(num_ranks(groups))]
+def own_seat(job: Job) -> Seat:
+    """On a rank: where it sits."""
+    return seats(job)[dist.get_rank()]
 
 
-def world(groups: Groups) -> Groups:
-    """The group that somebody would work in who takes no notice of groups."""
-    return [list(range(num_ranks(groups)))]
+def own_group(job: Job):
+    """On a rank: its group, None for the world."""
+    return _made(job["groups"])[own_seat(job).group] if len(job["groups"]) > 1 else None
 
 
-def enter(groups: Groups):
-    """On a rank: makes the groups and returns its own, None for the world."""
-    made = [dist.new_group(group) for group in groups] if len(groups) > 1 else [None]
-    return next(group for ranks, group in zip(groups, made) if dist.get_rank() in ranks)
+@lru_cache
+def _made(groups: Groups) -> list:
+    return [dist.new_group(ranks) for ranks in groups]
 
 
-def shares(n: int, parts: int) -> list[range]:
-    """Every rank's part of n rows, columns or ids: contiguous, the first ranks with one more."""
-    size, longer = divmod(n, parts)
-    starts = [part * size + min(part, longer) for part in range(parts + 1)]
-    return [range(start, stop) for start, stop in zip(starts, starts[1:])]
+def size_of_groups(job: Job, outcome: Outcome | None) -> dict:
+    """The fields of the sentences: how many ranks work together."""
+    return {"ranks": len(job["groups"][0])}
 
 
-def share_by_rank(n: int, groups: Groups) -> list[list[int]]:
-    """By rank, its part of n within its group."""
-    return [list(shares(n, len(group))[group.index(rank)]) for rank, group in enumerate(members(groups))]
-
-
-def random(seed: int, *shape: int) -> torch.Tensor:
-    """Float64 numbers that follow from the seed alone."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def filled(module: nn.Module, seed: int) -> nn.Module:
-    """The module in float64, all its parameters drawn from the seed; biases are far from 0."""
-    module = module.double()
-    for number, parameter in enumerate(module.parameters()):
-        with torch.no_grad():
-            parameter.copy_(
-                random(seed + number, *parameter.shape) / parameter.shape[-1] ** 0.5 + (parameter.dim() < 2)
-            )
-    return module
-
-
-def copies(module: nn.Module) -> Tensors:
-    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-
-
-def gradients(module: nn.Module) -> Tensors:
-    """Copies of all gradients, zeros for None."""
-    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in module.named_parameters()}
-
-
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """The tensors that a value keeps alive: a tensor, a module, or lists, tuples and dicts of them."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, nn.Module):
-        for part in value.modules():
-            yield from tensors_in(vars(part))
-    elif isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(one)
-
-
-def bytes_held(module: nn.Module) -> int:
-    """Bytes of the memory that a module's parameters and other tensors keep alive."""
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors_in(module)}.values())
-
-
-def compare_memory(case: str, held: list[int], numbers: Iterable[int]) -> None:
-    """Raises Wrong unless every rank's module keeps the bytes of so many float64 numbers at most."""
-    for rank, (bytes, number) in enumerate(zip(held, numbers, strict=True)):
-        if bytes > 8 * number:
-            detail = f"rank {rank}: expected {8 * number} bytes of memory, its tensors keep {bytes}"
-            raise Wrong(f"{case}, the memory", detail, ("keeps-whole",))
-
-
-@contextmanager
-def untracked() -> Iterator[list[bool]]:
-    """On a rank: its list is empty unless autograd went back through a message that it knows nothing of."""
-    found: list[bool] = []
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        yield found
-    found.extend(True for warning in said if _UNTRACKED_WARNING in str(warning.message))
-
-
-def refuse_untracked(case: str, found: list[dict]) -> None:
-    """Raises Wrong if a rank's entry "untracked" says so."""
-    for rank, one in enumerate(found):
-        if one.get("untracked"):
-            detail = f"rank {rank}: expected a torch.autograd.Function around every message, and there is none"
-            raise Wrong(f"{case}, backward", detail, ("untracked",))
-
-
-def gradient_of(y: torch.Tensor, x: torch.Tensor, grad_y: torch.Tensor) -> torch.Tensor:
-    """Goes backward from y, and returns x's gradient; zeros if no way leads back to it."""
-    if y.requires_grad:
-        y.backward(grad_y)
-    return torch.zeros_like(x) if x.grad is None else x.grad
-
-
-def forward_and_backward(layer: Callable, x: torch.Tensor, grad_y: torch.Tensor) -> dict:
-    """On a rank: y and x's gradient, with the way forward and the way back in spans of their own.
-
-    "kept" says whether x and the gradient of y are as they were.
-    """
-    x, grad_y, given = x.clone().requires_grad_(), grad_y.clone(), (x, grad_y)
-    with untracked() as lost:
-        with span("forward"):
-            y = layer(x)
-        with span("backward"):
-            fits = isinstance(y, torch.Tensor) and y.shape == grad_y.shape
-            grad_x = gradient_of(y, x, grad_y) if fits else torch.zeros_like(x)
-    kept = torch.equal(x.detach(), given[0]) and torch.equal(grad_y, given[1])
-    y = y.detach() if isinstance(y, torch.Tensor) else y
-    return dict(y=y, grad_x=grad_x.clone(), kept=kept, untracked=any(lost))
-
-
-def watch(trial: Trial, case: str, driver: Callable, *args, groups: Groups, **because: str) -> Run:
-    """Does what :meth:`Trial.watch` does; ``because`` maps an id of a misconception to what the failure then says."""
-    try:
-        return trial.watch(case, driver, *args, ranks=num_ranks(groups))
-    except RankFailed as failed:
-        cause = failed.error.failures[failed.error.rank]
-        said = f"{failed.error.verdict} {cause.type}: {cause.message}".lower()
-        if cause.type == "NameError" and "'my_rows'" in cause.message:
-            raise Wrong(case, _NO_ROWS) from None
-        ids = [
-            id.replace("_", "-") for id, words in because.items() if any(w in said for w in words.lower().split("|"))
-        ]
-        raise failed.because(*ids[:1]) if ids else failed from None
+def drawn(job: Job, group: int, which: int, *shape: int) -> torch.Tensor:
+    """Random numbers number ``which`` of a group, other than those of the other groups."""
+    return job.random(*shape, of=100 * group + which)
 
 
 def all_say(yes: bool) -> bool:
@@ -193,53 +103,120 @@ def all_say(yes: bool) -> bool:
     return bool(answer)
 
 
-def messages_in(recording: Recording, rank: int, name: str) -> list[Message]:
-    """The messages that a rank issued in the spans called ``name``."""
-    found, inside = [], False
-    for event in recording.ranks[rank]:
-        if isinstance(event, Span):
-            inside = event.name == name or (inside and bool(event.name))
-        elif inside and isinstance(event, Message):
-            found.append(event)
-    return found
+@dataclass(frozen=True)
+class Ways:
+    """A function of x that is tried both ways: y forward, and backward from a gradient of y the gradient of x.
 
-
-def in_own_group(case: str, run: Run, groups: Groups, known: str = "world") -> None:
-    """Raises Wrong if a message went through another group than the rank's."""
-    for rank, own in enumerate(members(groups)):
-        for name in ("forward", "backward"):
-            for message in messages_in(run.recording, rank, name):
-                asked = list(run.recording.groups[message.group].members)
-                if asked != own:
-                    detail = f"rank {rank} called {message.kind} with ranks {asked}, and its group is {own}"
-                    raise Wrong(case, detail, (known,))
-
-
-def count(case: str, run: Run, name: str, kinds: dict[str, int], elements: int, known: Iterable = ()) -> None:
-    """Raises Wrong unless each rank issued so many messages of each kind in the span, of so many elements each.
-
-    ``known`` are pairs of an id and the elements that it would send in all.
+    ``given(job, seat)`` are its arguments but for the group, and the gradient of y; ``alone(job, seat)`` are the y and
+    the gradient of x wanted on that rank. ``forward`` and ``backward`` are how many numbers may be sent, twice those of
+    an array for an all-reduce. ``of`` is the number of the argument x, ``names`` are what y and x are called.
     """
-    for rank in range(run.recording.world_size):
-        sent = [m for m in messages_in(run.recording, rank, name) if m.elements]
-        got = [(m.kind, m.elements) for m in sent]
-        want = [(kind, elements) for kind, times in kinds.items() for _ in range(times)]
-        if sorted(got) != sorted(want):
-            total = sum(m.elements for m in sent)
-            ids = tuple(id for id, predicted in known if predicted == total)
-            detail = f"messages of rank {rank} {name}: expected {_listed(want)}, got {_listed(got)}"
-            raise Wrong(case, detail, ids)
+
+    name: str
+    given: Callable[[Job, Seat], tuple[Sequence, torch.Tensor]]
+    alone: Callable[[Job, Seat], tuple[torch.Tensor, torch.Tensor]]
+    forward: int = 0
+    backward: int = 0
+    of: int = 0
+    names: tuple[str, str] = ("y", "x")
+
+    def drive(self, lab, job: Job) -> dict:
+        """On a rank: what comes both ways."""
+        args, grad_y = self.given(job, own_seat(job))
+        function, args = getattr(lab, self.name), (*args, own_group(job))
+        found = there_and_back(function, args, grad_y, self.of, self.names)
+        plain = call(function, *args)  # as in evaluation, and in a first layer
+        return found | {self._plain: plain.detach() if isinstance(plain, torch.Tensor) else plain}
+
+    def expect(self, job: Job, came: list[dict]) -> list[dict]:
+        """What one process has."""
+        want = [wanted(*self.alone(job, seat), self.names) for seat in seats(job)]
+        return [of_rank | {self._plain: of_rank[self.names[0]]} for of_rank in want]
+
+    def judge(self, job: Job, outcome: Outcome):
+        """Complaints of what is sent."""
+        yield from budget(job, outcome, self.forward, self.backward)
+
+    @property
+    def _plain(self) -> str:
+        return f"{self.names[0]} where {self.names[1]} need{'s' * (self.names[1] == 'x')} no gradient"
+
+    def experiment(self, drive: Driver, cases: Sequence[Case], holds: str) -> Experiment:
+        """All of it as a check; ``drive`` is a module's function that calls this one's.
+
+        (Ranks find that one by its name, where a method would be sent to them with all that it holds.)
+        """
+        return Experiment(cases, drive, self.expect, judge=self.judge, fields=size_of_groups, holds=holds)
 
 
-def _listed(messages: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{kind} of {elements} elements" for kind, elements in messages) or "none"
+def there_and_back(function: Callable, args: Sequence, grad_y: torch.Tensor, of: int = 0,
+                   names: tuple[str, str] = ("y", "x")) -> dict:  # fmt: skip
+    """On a rank: what comes forward and what comes back, in spans of these names, to argument number ``of``."""
+    y_name, x_name = names
+    args, grad_y = list(args), grad_y.clone()
+    x = args[of] = args[of].clone().requires_grad_()
+    with _untracked() as lost:
+        with span("forward"):
+            y = call(function, *args)
+        came = y.detach().clone() if isinstance(y, torch.Tensor) else y
+        is_followed = isinstance(y, torch.Tensor) and y.requires_grad
+        if is_followed and y.shape == grad_y.shape:
+            with span("backward"):
+                call(_go_back, y, grad_y)
+    grad_x = None if x.grad is None else x.grad.clone()
+    found = {y_name: came, f"requires_grad of {y_name}": is_followed}
+    return found | {f"the gradient of {x_name}": grad_x, _UNFOLLOWED: any(lost)}
 
 
-def refuse_whole(case: str, run: Run, most: int, known: str) -> None:
-    """Raises Wrong if a message holds more than ``most`` elements."""
-    for rank in range(run.recording.world_size):
-        for message in run.recording.messages(rank):
-            if message.elements > most:
-                got = f"{message.kind} of {message.elements}"
-                detail = f"rank {rank}: expected messages of at most {most} elements, got {got}"
-                raise Wrong(case, detail, (known,))
+def wanted(y: torch.Tensor, grad_x: torch.Tensor, names: tuple[str, str] = ("y", "x")) -> dict:
+    """What there_and_back is to find."""
+    found = {names[0]: y.detach(), f"requires_grad of {names[0]}": True}
+    return found | {f"the gradient of {names[1]}": grad_x, _UNFOLLOWED: False}
+
+
+def _go_back(y, grad_y) -> None:
+    y.backward(grad_y)
+
+
+@contextmanager
+def _untracked() -> Iterator[list[bool]]:
+    """On a rank: its list is empty unless autograd went back through a message that it knows nothing of."""
+    found: list[bool] = []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield found
+    found.extend(True for warning in said if _UNTRACKED_WARNING in str(warning.message))
+
+
+def budget(job: Job, outcome: Outcome, forward: int = 0, backward: int = 0):
+    """Complaints that more numbers were sent on a way than these; twice an array's are those of an all-reduce."""
+    for way, numbers in (("forward", forward), ("backward", backward)):
+        padding = 2 * job.ranks if numbers else 0
+        yield from more_than((numbers + padding) * job.dtype.itemsize, outcome, f"the bytes sent {way}", way)
+
+
+def asked(what: str, function: Callable, args: Sequence, numbers: dict[str, int], refuses: bool,
+          errors: type[Exception] = ValueError) -> dict:  # fmt: skip
+    """On a rank: what comes of arguments, or how they are refused, which is to name ``numbers``.
+
+    ``refuses`` says whether they are; ``errors`` of this kind are taken for a refusal, right or wrong.
+    """
+    value, error = None, None
+    try:
+        value = call(function, *args)
+    except NotImplementedError:
+        raise
+    except errors as raised:
+        error = raised
+    found = {"what it raises": "nothing" if error is None else type(error).__name__}
+    if not refuses:
+        return found | {what: value}
+    named = re.findall(r"\d+", str(error))
+    return found | {f"whether its words name the {number} {of}": str(number) in named for of, number in numbers.items()}
+
+
+def refusal(numbers: dict[str, int]) -> dict:
+    """What ``asked`` is to find where something is to be refused."""
+    return {"what it raises": "ValueError"} | {
+        f"whether its words name the {number} {of}": True for of, number in numbers.items()
+    }
