@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 
-from distlab.course.checks.mixture_of_experts.all_to_all import ALL_TO_ALL
-from distlab.course.checks.mixture_of_experts.all_to_all_autograd import ALL_TO_ALL_AUTOGRAD
+from distlab.course.checks.mixture_of_experts.all_to_all import ALL_TO_ALL, ALL_TO_ALL_AUTOGRAD
 from distlab.course.checks.mixture_of_experts.average_moe_gradients import AVERAGE_MOE_GRADIENTS
-from distlab.course.checks.mixture_of_experts.balance_by_bias import BALANCE_BY_BIAS
-from distlab.course.checks.mixture_of_experts.combine import COMBINE
-from distlab.course.checks.mixture_of_experts.dispatch import DISPATCH
-from distlab.course.checks.mixture_of_experts.dispatch_to_ranks import DISPATCH_TO_RANKS
 from distlab.course.checks.mixture_of_experts.expert_parallel_moe import EXPERT_PARALLEL_MOE
-from distlab.course.checks.mixture_of_experts.load_balancing_loss import LOAD_BALANCING_LOSS
-from distlab.course.checks.mixture_of_experts.return_to_tokens import RETURN_TO_TOKENS
-from distlab.course.checks.mixture_of_experts.top_k_gate import TOP_K_GATE
+from distlab.course.checks.mixture_of_experts.gate import BALANCE_BY_BIAS, LOAD_BALANCING_LOSS, TOP_K_GATE
+from distlab.course.checks.mixture_of_experts.plan import COMBINE, DISPATCH
+from distlab.course.checks.mixture_of_experts.to_ranks import DISPATCH_TO_RANKS, RETURN_TO_TOKENS
 from distlab.course.exercise import Prediction
 
 LAB = "09_mixture_of_experts"

@@ -2,123 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 import torch.distributed as dist
 from torch import nn
 
-from distlab.course.checks.mixture_of_experts.common import given, misconceptions, with_ranks
-from distlab.course.compare import compare, difference_by_rank
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import Trial
-from distlab.ranks.outcome import Run
+from distlab.course.exercise import Exercise
+from distlab.course.kit.budget import more_than
+from distlab.course.kit.case import Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import Tensors, gradients_of, misconceptions
+from distlab.course.kit.outcome import Outcome
 
 WIDTH, NUM_EXPERTS = 2, 12
-Gradients = dict[str, torch.Tensor]
+EXPERTS = "first.", "second.inner."
+BEFORE = "the gradients before"
 
 
-def build(experts_class: type, rank: int, ranks: int) -> nn.Module:
-    """A model of two layers of experts, their gates, and a head."""
-    per_rank = NUM_EXPERTS // ranks
-    mine = range(rank * per_rank, (rank + 1) * per_rank)
-    layers = {name: experts_class(mine, WIDTH, torch.float64) for name in ("first", "second")}
-    gates = {f"{name}_gate": nn.Linear(WIDTH, NUM_EXPERTS, bias=False).double() for name in layers}
-    return nn.ModuleDict({**gates, **layers, "head": nn.Linear(WIDTH, 3).double()})
+def model_of(lab, job: Job) -> nn.Module:
+    """On a rank: two layers of experts, one of them deeper inside, their gates, and a head."""
+    rank, per_rank = dist.get_rank(), NUM_EXPERTS // job.ranks
+    first, inner = (lab.Experts(range(rank * per_rank, (rank + 1) * per_rank), WIDTH) for _ in EXPERTS)
+    gates = {f"{name}_gate": nn.Linear(WIDTH, NUM_EXPERTS, bias=False) for name in ("first", "second")}
+    layers = {"first": first, "second": nn.ModuleDict({"inner": inner}), "head": nn.Linear(WIDTH, 3)}
+    return nn.ModuleDict(gates | layers).to(job.dtype)
 
 
-def arriving(model: nn.Module, rank: int, seed: int) -> Gradients:
-    """The gradients as backward() would leave them on a rank."""
-    return {n: given(seed + 100 * rank + i, *p.shape) for i, (n, p) in enumerate(model.named_parameters())}
+def drive(lab, job: Job) -> dict:
+    """On a rank: all gradients, as backward() would have left them and afterwards."""
+    model = model_of(lab, job)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.grad = job.random(*parameter.shape, of=100 * dist.get_rank() + number)
+    before = gradients_of(model)
+    call(lab.average_moe_gradients, model)
+    return {BEFORE: before, "the gradients": gradients_of(model)}
 
 
-def averaged(average: Callable, experts_class: type, seed: int) -> dict:
-    """On a rank: all gradients afterwards, and whether the weights are as they were."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = build(experts_class, rank, ranks)
-    gradients = arriving(model, rank, seed)
-    for name, parameter in model.named_parameters():
-        parameter.grad = gradients[name]
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    average(model)
-    kept = all(torch.equal(p.detach(), before[name]) for name, p in model.named_parameters())
-    return dict(gradients={n: p.grad for n, p in model.named_parameters()}, kept=kept)
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """An expert's own, divided by the ranks; the mean of all others."""
+    mean = {name: sum(of_rank[BEFORE][name] for of_rank in came) / job.ranks for name in dense(came[0])}
+    return [
+        {"the gradients": {name: mean.get(name, own / job.ranks) for name, own in of_rank[BEFORE].items()}}
+        for of_rank in came
+    ]
 
 
-def check_average_moe_gradients(learners: Callable, trial: Trial) -> str:
-    """Tries ``average_moe_gradients`` on 1 to 4 ranks."""
-    experts_class = learners.__globals__["Experts"]
-    for ranks in (2, 3, 1, 4):
-        run = trial.watch(with_ranks(ranks), averaged, learners, experts_class, trial.seed, ranks=ranks)
-        _compare(with_ranks(ranks), run, experts_class, trial.seed)
-        _check_messages(with_ranks(ranks), run, experts_class)
-    return "the gradients are those of the mean of all ranks' losses, and no expert's has been sent; on 1 to 4 ranks"
+def dense(came: dict) -> Tensors:
+    """The gradients of what every rank holds."""
+    return {name: gradient for name, gradient in came[BEFORE].items() if not name.startswith(EXPERTS)}
 
 
-def _is_expert(name: str) -> bool:
-    return name.startswith(("first.", "second."))
-
-
-_WITHOUT_MESSAGES = ("dense-alone", "only-divided", "nothing")
-
-
-def _compare(case: str, run: Run, experts_class: type, seed: int) -> None:
-    found, ranks = run.values, len(run.values)
-    given_to = [arriving(build(experts_class, r, ranks), r, seed) for r in range(ranks)]
-    sums = {name: sum(gradients[name] for gradients in given_to) for name in given_to[0]}
-
-    def after(dense: Callable, expert: Callable) -> list[Gradients]:
-        return [{n: (expert if _is_expert(n) else dense)(n, g) for n, g in own.items()} for own in given_to]
-
-    def mean(name, own):
-        return sums[name] / ranks
-
-    def scaled(name, own):
-        return own / ranks
-
-    def as_it_was(name, own):
-        return own
-
-    def total(name, own):
-        return sums[name]
-
-    beliefs = {
-        "experts-too-large": after(mean, as_it_was),
-        "experts-mixed": after(mean, mean),
-        "experts-added": after(mean, lambda name, own: sums[name]),
-        "dense-added": after(total, scaled),
-        "dense-alone": after(as_it_was, scaled),
-        "only-divided": after(scaled, scaled),
-        "nothing": given_to,
-        "added": after(total, as_it_was),
-        "experts-twice": after(mean, lambda name, own: own / ranks**2),
-    }
-    want = after(mean, scaled)
-    got, kinds = [one["gradients"] for one in found], {m.kind for m in run.recording.messages()}
-    detail = difference_by_rank(got, want)
-    if detail and "reduce" in kinds and not difference_by_rank(got[:1], want[:1]):
-        raise Wrong(f"{case}, the gradients", detail, ("on-rank-0",))
-    if detail and "all_reduce" in kinds and any(not difference_by_rank(got, beliefs[id]) for id in _WITHOUT_MESSAGES):
-        raise Wrong(f"{case}, the gradients", detail, ("temporary",))
-    compare(f"{case}, the gradients", got, want, beliefs, ranks=ranks)
-    for rank, one in enumerate(found):
-        if not one["kept"]:
-            raise Wrong(case, f"rank {rank}: expected the weights to stay as they were; they have changed")
-
-
-def _check_messages(case: str, run: Run, experts_class: type) -> None:
-    ranks = len(run.values)
-    dense = sum(p.numel() for n, p in build(experts_class, 0, ranks).named_parameters() if not _is_expert(n))
-    for rank in range(ranks):
-        sent = sum(m.elements for m in run.recording.messages(rank))
-        if sent > dense:
-            detail = f"rank {rank}: expected at most {dense} numbers in all-reduces, got {sent}"
-            raise Wrong(case, detail, ("sends-experts",))
+def judge(job: Job, outcome: Outcome):
+    """Of what every rank holds, all is sent once; a bucket may be padded."""
+    most = sum(gradient.nbytes for gradient in dense(outcome.values[0]).values())
+    yield from more_than(2 * (most + job.ranks * job.dtype.itemsize), outcome, "the bytes sent")
 
 
 AVERAGE_MOE_GRADIENTS = Exercise(
     "average_moe_gradients",
-    check_average_moe_gradients,
+    Experiment(
+        [Case(ranks) for ranks in (2, 3, 1, 4)],
+        drive,
+        expect,
+        judge=judge,
+        needs=("Experts",),
+        holds="the gradients are those of the mean of all ranks' losses, and no expert's was sent; on 1 to 4 ranks",
+    ),
     misconceptions=misconceptions(
         experts_too_large="The experts' gradients are {ranks} times too large, all others are right. They arrive "
         "summed over the ranks that sent tokens, and the loss is the mean over the ranks: divide them by W.",

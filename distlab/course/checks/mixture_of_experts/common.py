@@ -1,33 +1,20 @@
-"""What the checks of lab 09 share: a plain mixture of experts to compare with, and what each rank sends."""
+"""What the checks of lab 09 share: a plain mixture of experts to compare with, and the bytes that leave a rank."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from distlab.course.exercise import Wrong
-from distlab.course.kit.case import listed, with_ranks
-from distlab.course.kit.fixtures import misconceptions
-from distlab.course.trial import RankFailed
+from distlab.course.kit.case import Job
+from distlab.course.kit.outcome import Outcome
+from distlab.ranks.watching.spans import span
 
-__all__ = [
-    "Plan",
-    "counting_lines",
-    "given",
-    "keep_inputs",
-    "kind_of",
-    "listed",
-    "misconceptions",
-    "moe",
-    "named",
-    "plan",
-    "weigh",
-    "with_ranks",
-]
+RETURNED = "what is returned"
+SIZES_SENT = "the bytes of sizes sent"
 
 
 class Plan(NamedTuple):
@@ -38,38 +25,19 @@ class Plan(NamedTuple):
     counts: torch.Tensor
 
 
-def given(seed: int, *shape: int) -> torch.Tensor:
-    """Float64 numbers that follow from the seed alone."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def weigh(scores: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """The scores of what was chosen: as they are for one choice, else divided by their sum."""
+    weights = scores.gather(1, experts)
+    return weights / weights.sum(-1, keepdim=True) if experts.shape[1] > 1 else weights
 
 
-def weigh(probs: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k best of each token, best first, and their weights: raw for k = 1, else divided by their sum."""
-    weights, experts = probs.topk(k)
-    return weights / weights.sum(-1, keepdim=True) if k > 1 else weights, experts
-
-
-def plan(
-    experts: torch.Tensor,
-    num_experts: int,
-    capacity: int,
-    by_token: bool = False,
-    keep_last: bool = False,
-    per_choice: bool = False,
-) -> Plan:
-    """Token by token, who gets into which queue.
-
-    ``by_token`` takes all choices of a token before the next token's; ``keep_last`` drops whoever came first;
-    ``per_choice`` gives first, second, … choices the whole capacity each.
-    """
+def plan(experts: torch.Tensor, num_experts: int, capacity: int) -> Plan:
+    """Choice by choice, and token by token, who gets into which queue."""
     num_tokens, k = experts.shape
-    order = [(t, c) for c in range(k) for t in range(num_tokens)]
     queues: list[list[tuple[int, int]]] = [[] for _ in range(num_experts)]
-    for token, choice in sorted(order) if by_token else order:
+    for choice, token in itertools.product(range(k), range(num_tokens)):
         queues[int(experts[token, choice])].append((token, choice))
-    kept = [queue[-capacity:] if keep_last and capacity else queue[:capacity] for queue in queues]
-    if per_choice:
-        kept = [[pair for c in range(k) for pair in [p for p in queue if p[1] == c][:capacity]] for queue in queues]
+    kept = [queue[:capacity] for queue in queues]
     pairs = torch.tensor([pair for queue in kept for pair in queue], dtype=torch.int64).reshape(-1, 2)
     return Plan(pairs[:, 0], pairs[:, 1], torch.tensor([len(queue) for queue in kept]))
 
@@ -83,68 +51,80 @@ class Layered(NamedTuple):
     kept: Plan
 
 
-def moe(
-    x: torch.Tensor,
-    gate: torch.Tensor,
-    up: torch.Tensor,
-    down: torch.Tensor,
-    k: int,
-    capacity: int,
-    alpha: float,
-    reweigh: Callable = lambda weights: weights,
-) -> Layered:
-    """One rank's tokens through all experts, assignment by assignment; ``reweigh`` changes the weights of choices."""
-    logits = x @ gate.T
-    probs = logits.softmax(-1)
-    weights, experts = weigh(probs, k)
+def moe(x, gate, up, down, k: int, capacity: int, alpha: float) -> Layered:
+    """One rank's tokens through all experts, assignment by assignment."""
+    probs = (x @ gate.T).softmax(-1)
+    experts = probs.topk(k).indices
     share = torch.bincount(experts.flatten(), minlength=len(gate)) / experts.numel()
-    kept, rows = plan(experts, len(gate), capacity), [torch.zeros_like(one) for one in x]
-    weights = reweigh(weights)
-    for token, choice in zip(kept.tokens.tolist(), kept.choices.tolist()):
-        e = experts[token, choice]
-        rows[token] = rows[token] + weights[token, choice] * (F.gelu(x[token] @ up[e]) @ down[e])
-    return Layered(torch.stack(rows), alpha * len(gate) * (share * probs.mean(0)).sum(), experts, kept)
+    kept = plan(experts, len(gate), capacity)
+    of, weights = experts[kept.tokens, kept.choices], weigh(probs, experts)[kept.tokens, kept.choices]
+    inner = F.gelu(torch.einsum("ad,adh->ah", x[kept.tokens], up[of]))
+    rows = weights[:, None] * torch.einsum("ah,ahd->ad", inner, down[of])
+    y = torch.zeros_like(x).index_add(0, kept.tokens, rows)
+    return Layered(y, alpha * len(gate) * (share * probs.mean(0)).sum(), experts, kept)
 
 
-def counting_lines(function: Callable, *args):
-    """What a function returns, and how many lines of Python ran in it and in its neighbours of the notebook."""
-    lines, before = 0, sys.gettrace()
+def first_that(is_telling: Callable, draw: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """The first of the numbers drawn that show what they are to show."""
+    return next(numbers for numbers in map(draw, itertools.count()) if is_telling(numbers))
 
-    def note(frame, event, _):
-        nonlocal lines
-        if frame.f_globals is not function.__globals__:
-            return None
-        lines += 1
-        return note
 
-    sys.settrace(note)
-    try:
-        return function(*args), lines
-    finally:
-        sys.settrace(before)
+def are_apart(scores: torch.Tensor, k: int) -> bool:
+    """Whether the k best of each token, and the next, are further apart than rounding may move them."""
+    best = scores.double().topk(min(k + 1, scores.shape[1])).values
+    return bool((best.diff().abs() > 1e-4).all())
 
 
 def kind_of(value) -> str:
-    """What came, in words: "a tuple of 2", "a Tensor"."""
-    name = type(value).__name__
+    """What came, in words: "3 tensors", "a tensor of shape (2,)"."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
-    return f"a {name} of {len(value)}" if isinstance(value, tuple | list) else repr(value)
+    if isinstance(value, tuple | list) and value and all(isinstance(part, torch.Tensor) for part in value):
+        return f"{len(value)} tensors"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else repr(value)[:60]
 
 
-def keep_inputs(case: str, kept: list[bool], what: str) -> None:
-    """Raises Wrong if a rank's input has changed."""
-    for rank, is_kept in enumerate(kept):
-        if not is_kept:
-            where = f"rank {rank}: " if len(kept) > 1 else ""
-            raise Wrong(case, f"{where}expected {what} to stay as it was; its numbers have changed")
+def if_returned(kind: str | Sequence[str], came: Sequence[dict], values: Sequence[dict]) -> list[dict]:
+    """Each rank's expected ``values``, where it returned the kind of thing that is asked for; else that alone."""
+    kinds = [kind] * len(came) if isinstance(kind, str) else kind
+    return [{RETURNED: k} | (v if c[RETURNED] == k else {}) for k, c, v in zip(kinds, came, values)]
 
 
-def named(failed: RankFailed, words: Mapping[str, tuple[str, ...]], **fields) -> Wrong:
-    """The failure, named as the first misconception one of whose words stands in what the ranks said."""
-    failures = failed.error.failures.values()
-    said = "\n".join([failed.error.verdict, *(failure.message or "" for failure in failures)])
-    for id, known in words.items():
-        if any(word in said for word in known):
-            return failed.because(id, **fields)
-    return failed
+def gradients(y: torch.Tensor, slope: torch.Tensor, *leaves: torch.Tensor) -> list[torch.Tensor]:
+    """The leaves' gradients of the sum of y · slope; zeros where none arrives."""
+    if y.requires_grad:
+        with span("backward"):
+            y.backward(slope.to(y.dtype))
+    return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
+
+
+def too_many_bytes(outcome: Outcome, whole: int, others: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """The complaint that a rank sends more bytes to others: of whole numbers, or, by rank, of all other numbers."""
+    for rank, most in enumerate(others):
+        for what, limit, is_whole in ((SIZES_SENT, whole, True), ("the bytes of rows and gradients sent", most, False)):
+            sent = _bytes_to_others(outcome, rank, is_whole)
+            if sent > limit:
+                yield what, f"rank {rank}: expected at most {limit}, got {sent}"
+                return
+
+
+def shown_by(judge: Callable, ids: Mapping[str, str]) -> Callable[[Job, Outcome], tuple[str, ...]]:
+    """What an Experiment calls ``shown``: the mistake by what the judge complains of first."""
+
+    def shown(job: Job, outcome: Outcome) -> tuple[str, ...]:
+        what, _ = next(judge(job, outcome))
+        return (ids[what],) if what in ids else ()
+
+    return shown
+
+
+def _bytes_to_others(outcome: Outcome, rank: int, is_whole: bool) -> int:
+    """What stays on the rank counts for nothing."""
+    sent = 0
+    for message in outcome.messages(rank):
+        if message.kind != "recv" and ("int" in message.dtype) == is_whole:
+            members = outcome.members(message)
+            parts = message.parts or [1] * len(members)
+            kept = message.bytes * parts[members.index(rank)] // max(1, sum(parts))
+            sent += message.bytes - kept * (message.kind != "send")
+    return sent

@@ -2,152 +2,173 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
+import torch.distributed as dist
 
-from distlab.course.checks.mixture_of_experts.common import given, keep_inputs, misconceptions, named
-from distlab.course.checks.mixture_of_experts.parallel_layer import (
-    ALPHA,
-    CASES,
-    KEPT,
-    Case,
-    Expected,
-    in_one_process,
-    layered,
+from distlab.course.checks.mixture_of_experts.common import (
+    RETURNED,
+    are_apart,
+    first_that,
+    gradients,
+    if_returned,
+    kind_of,
+    moe,
+    too_many_bytes,
 )
-from distlab.course.compare import compare, difference_by_rank
-from distlab.course.exercise import Exercise, Wrong
-from distlab.course.trial import RankFailed, Trial
-from distlab.events import Span
-from distlab.ranks.outcome import Run
+from distlab.course.checks.mixture_of_experts.way import WIDTH, Counts, sizes, there_and_back
+from distlab.course.exercise import Exercise
+from distlab.course.kit.case import BOTH, Case, Job
+from distlab.course.kit.driving import call
+from distlab.course.kit.experiment import Experiment
+from distlab.course.kit.fixtures import misconceptions
+from distlab.course.kit.outcome import Outcome
+
+ALPHA = 0.5
+KEPT = ["balance_loss", "experts_TK", "counts_E"]  # what the module holds after a forward pass
+KEEPS, WITHOUT = "what the module keeps", "parameters without a .grad"
+REPEATED = "self.experts called more than once"
+ALL_TO_ONE = "all tokens to expert 0"
+# Every rank's. A share of 2, 4, 8, … choices is exact in float32, as which the balance loss may have it in float64.
+EVEN, ODD = (8, 4, 16, 2), (7, 5, 9, 3)
 
 
-def check_expert_parallel_moe(learners: type, trial: Trial) -> str:
-    """Tries ``ExpertParallelMoE`` against all experts in one process, assignment by assignment."""
-    for case in CASES:
-        try:
-            run = trial.watch(str(case), layered, learners, case, trial.seed, ranks=case.ranks)
-        except RankFailed as failed:
-            raise named(failed, _WORDS) from None
-        _compare(case, run, trial.seed)
-        _check_calls(case, run)
-    return (
-        "outputs and all gradients are those of one process with all experts; k = 1 and 2, on 1 to 4 ranks, with all "
-        "tokens on one expert and with most of them dropped"
-    )
+def case(ranks: int, experts: int, k: int, factor: float | None, special: str = "", tokens=EVEN) -> Case:
+    """Experts, choices, capacity factor, and what is special."""
+    words = f", {experts} experts, k = {k}"
+    words += (", nobody dropped" if factor is None else f", capacity factor {factor}") + f", {special}" * bool(special)
+    options = dict(experts=experts, k=k, factor=factor, special=special, tokens=tokens)
+    return Case(ranks, words, dtypes=BOTH if tokens == EVEN else (torch.float32,), **options)
 
 
-_WORDS = {
-    "all-counts": ("The size of tensor a", "shape mismatch", "must match", "cannot be broadcast"),
-    "skips": ("without joining", "never joined", "returned without", "without receiving", "without sending"),
-}
+def gate_of(job: Job) -> torch.Tensor:
+    """The gate's weight; in the case of all tokens to one, the first number of every token decides, not by much.
+
+    Where a probability is nearly 1, float32 has few digits of what is left.
+    """
+    gate = job.random(job["experts"], WIDTH, of=7)
+    if job["special"] == ALL_TO_ONE:
+        gate[:, 0] = torch.tensor([2.0] + [0.0] * (job["experts"] - 1))
+    return gate
 
 
-def _compare(case: Case, run: Run, seed: int) -> None:
-    found = run.values
-    for rank, notes in enumerate(found):
-        if notes["type"]:
-            raise Wrong(str(case), f"rank {rank}: expected y_TD, of x_TD's shape, got {notes['type']}")
-        if notes["missing"]:
-            name = notes["missing"][0]
-            detail = f"rank {rank}: expected tensors as {', '.join(f'self.{one}' for one in KEPT)}, self.{name} is none"
-            raise Wrong(str(case), detail, ("not-kept",), name=name)
-    expected = in_one_process(case, found, seed)
-    _compare_outputs(case, found, expected)
-    _compare_balance(case, found, expected)
-    _compare_routes(case, found, expected)
-    _compare_gradients(case, found, expected, seed)
-    keep_inputs(str(case), [notes["kept"] for notes in found], "x_TD")
+def tokens_of(job: Job, rank: int) -> torch.Tensor:
+    """A rank's tokens, which choose without near ties."""
+
+    def draw(number: int) -> torch.Tensor:
+        x = job.random(job["tokens"][rank], WIDTH, of=10 * number + rank)
+        return torch.cat([x[:, :1].abs() + 1, x[:, 1:] * 0.1], 1) if job["special"] == ALL_TO_ONE else x
+
+    return first_that(lambda x: are_apart((x @ gate_of(job).T).softmax(-1), job["k"]), draw)
 
 
-def _compare_outputs(case: Case, found: list[dict], expected: Expected) -> None:
-    got, want = [notes["y"] for notes in found], [one.y.detach() for one in expected.layers]
-    detail = difference_by_rank(got, want)
-    if detail is None:
-        return
-    x = [one.detach() for one in expected.x]
-    num_kept = [torch.bincount(one.kept.tokens, minlength=len(y)) for one, y in zip(expected.layers, want)]
-    shared = sum(len(one) for one in x)
-    of_all = shared if case.factor is None else int(case.factor * case.k * shared / case.experts)
-    variants = {
-        "passes-on": [[torch.where((n == 0)[:, None], a, b) for n, a, b in zip(num_kept, x, want)]],
-        "residual": [[a + b for a, b in zip(x, want)]],
-        "no-limit": [expected.again(case, capacity=[len(one) * case.k for one in x])],
-        "shared-capacity": [expected.again(case, capacity=[of_all] * case.ranks)],
-        "unweighted": [expected.again(case, reweigh=torch.ones_like)],
-        "first-weight": [expected.again(case, reweigh=lambda weights: weights[:, :1].expand_as(weights))],
-        "one-choice": [expected.again(case, k=1), expected.again(case, reweigh=_first_only)],
-    }
-    believed = tuple(id for id, ways in variants.items() if any(not difference_by_rank(got, way) for way in ways))
-    raise Wrong(f"{case}, y_TD", detail, believed)
+def stacked(job: Job, numbers: range) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights of some experts, up_EDH and down_EHD."""
+    up = torch.stack([job.random(WIDTH, 4 * WIDTH, of=1000 + e) for e in numbers])
+    return up, torch.stack([job.random(4 * WIDTH, WIDTH, of=2000 + e) for e in numbers]) / 4
 
 
-def _first_only(weights: torch.Tensor) -> torch.Tensor:
-    return weights * torch.eye(weights.shape[1], dtype=weights.dtype)[0]
+def slope_of(job: Job, rank: int) -> torch.Tensor:
+    """The gradient of a rank's outputs."""
+    return job.random(job["tokens"][rank], WIDTH, of=500 + rank)
 
 
-def _compare_balance(case: Case, found: list[dict], expected: Expected) -> None:
-    got, want = [notes["balance"] for notes in found], [float(one.balance.detach()) for one in expected.layers]
-    with torch.no_grad():
-        probs = (torch.cat(expected.x) @ expected.gate[0].T).softmax(-1)
-        experts = probs.topk(case.k).indices
-        share = torch.bincount(experts.flatten(), minlength=case.experts) / experts.numel()
-        everybody = float(ALPHA * case.experts * (share * probs.mean(0)).sum())
-    beliefs = {"balance-of-all": [everybody] * case.ranks}
-    compare(f"{case}, balance_loss", got, want, beliefs, tolerance=1e-6)
+def forward(layer, x_TD):
+    """What :func:`call` compares before and after: the layer's weights and the tokens."""
+    return layer.route(x_TD)
 
 
-def _compare_routes(case: Case, found: list[dict], expected: Expected) -> None:
-    got, layers = [notes["routes"] for notes in found], expected.layers
-    compare(f"{case}, experts_TK", [one[0] for one in got], [one.experts for one in layers])
-    beliefs = {
-        "local-counts": expected.rows(case.ranks),
-        "counts-all": [torch.bincount(one.experts.flatten(), minlength=case.experts).tolist() for one in layers],
-    }
-    compare(f"{case}, counts_E", [one[1] for one in got], [one.kept.counts.tolist() for one in layers], beliefs)
+def drive(lab, job: Job) -> dict:
+    """On a rank: outputs, what the module keeps, and all gradients."""
+    rank, per_rank = dist.get_rank(), job["experts"] // job.ranks
+    layer = lab.ExpertParallelMoE(WIDTH, job["experts"], job["k"], job["factor"], ALPHA, job.dtype)
+    leaves = {"gate": layer.gate.weight, "up": layer.experts.up_EDH, "down": layer.experts.down_EHD}
+    numbers = gate_of(job), *stacked(job, range(rank * per_rank, (rank + 1) * per_rank))
+    for leaf, weights in zip(leaves.values(), numbers):
+        leaf.data.copy_(weights)
+    x, calls = tokens_of(job, rank).requires_grad_(), []
+    layer.experts.register_forward_hook(lambda *_: calls.append(1))
+    y = call(forward, layer, x)
+    kept = [name for name in KEPT if isinstance(getattr(layer, name, None), torch.Tensor)]
+    found = {RETURNED: kind_of(y), KEEPS: kept}
+    if kind_of(y) != kind_of(x) or kept != KEPT:
+        return found
+    loss = (y * slope_of(job, rank)).sum() + layer.balance_loss
+    *of_weights, of_x = gradients(loss, torch.ones(()), *leaves.values(), x)
+    found |= {"y_TD": y.detach(), "balance_loss": layer.balance_loss.detach(), "experts_TK": layer.experts_TK}
+    found |= {"counts_E": layer.counts_E.tolist(), "the gradients": dict(zip(leaves, of_weights))}
+    found |= {"the gradient of x_TD": of_x, REPEATED: len(calls) > 1}
+    return found | {WITHOUT: [name for name, p in layer.named_parameters() if p.grad is None]}
 
 
-def _compare_gradients(case: Case, found: list[dict], expected: Expected, seed: int) -> None:
-    ranks, layers, gate = range(case.ranks), expected.layers, expected.gate
-    balance = sum(one.balance for one in layers)
-    slopes = [given(seed + 50 + r, *expected.x[r].shape) for r in ranks]
-    total = sum((one.y * slope).sum() for one, slope in zip(layers, slopes)) + balance
-    *grads, up, down = torch.autograd.grad(total, [*expected.x, *gate, expected.up, expected.down], retain_graph=True)
-    of_balance = torch.autograd.grad(balance, gate)
-    ups, downs = up.chunk(case.ranks), down.chunk(case.ranks)
-    want = [dict(gate=grads[case.ranks + r], up=ups[r], down=downs[r]) for r in ranks]
-    scaled = [one | {name: one[name] / case.ranks for name in ("up", "down")} for one in want]
-    cut_off = [one | {name: 0 * one[name] for name in ("up", "down")} for one in want]
-    beliefs = {
-        "gate-detached": [one | dict(gate=of_balance[r]) for r, one in enumerate(want)],
-        "divided-already": scaled,
-        "experts-detached": cut_off,
-    }
-    got = [{name: notes["gradients"][name] for name in want[0]} for notes in found]
-    compare(f"{case}, the gradients", got, want, beliefs, tolerance=1e-7, ranks=case.ranks)
-    got = [notes["gradients"]["x"] for notes in found]
-    compare(f"{case}, the gradient of x_TD", got, grads[: case.ranks], tolerance=1e-7)
-    for rank, notes in enumerate(found):
-        if notes["without"]:
-            detail = f"rank {rank}: expected a gradient, if only of zeros, got None for {', '.join(notes['without'])}"
-            is_idle = not sum(expected.rows(case.ranks)[rank])
-            raise Wrong(str(case), detail, ("skips-experts",) if is_idle else (), rank=rank)
+@lru_cache(maxsize=32)
+def in_one_process(job: Job) -> tuple[list[dict], Counts]:
+    """By rank, what comes of its tokens with the experts of all ranks in one place, and how many each expert takes.
+
+    In float64: with float32 PyTorch uses threads, which wait for each other where others compute too.
+    """
+    ranks, num = range(job.ranks), job["experts"]
+    up, down = (weights.double().requires_grad_() for weights in stacked(job, range(num)))
+    gate = [gate_of(job).double().requires_grad_() for _ in ranks]
+    x = [tokens_of(job, rank).double().requires_grad_() for rank in ranks]
+    places = [len(x[r]) if job["factor"] is None else int(job["factor"] * job["k"] * len(x[r]) / num) for r in ranks]
+    layers = [moe(x[r], gate[r], up, down, job["k"], places[r], ALPHA) for r in ranks]
+    total = sum((one.y * slope_of(job, rank)).sum() + one.balance for rank, one in enumerate(layers))
+    of_leaves = torch.autograd.grad(total, [*x, *gate, up, down])
+    *of_x_and_gate, ups, downs = (gradient.to(job.dtype) for gradient in of_leaves)
+    counts, want = [one.kept.counts.tolist() for one in layers], []
+    for one, of_x, *of_weights in zip(
+        layers, of_x_and_gate, of_x_and_gate[job.ranks :], ups.chunk(job.ranks), downs.chunk(job.ranks)
+    ):
+        y, balance = (result.detach().to(job.dtype) for result in (one.y, one.balance))
+        found = {"y_TD": y, "balance_loss": balance, "experts_TK": one.experts}
+        found |= {"counts_E": one.kept.counts.tolist(), "the gradients": dict(zip(("gate", "up", "down"), of_weights))}
+        want.append(found | {"the gradient of x_TD": of_x, WITHOUT: [], REPEATED: False})
+    return want, counts
 
 
-def _check_calls(case: Case, run: Run) -> None:
-    for rank in range(case.ranks):
-        kinds = [m.kind for m in run.recording.messages(rank) if "float" in m.dtype]
-        if kinds != ["all_to_all"] * 4:
-            detail = f"rank {rank}: expected rows and gradients in 4 all_to_all, got {', '.join(kinds) or 'none'}"
-            raise Wrong(str(case), detail)
-        calls = sum(span.name == "E" for span in run.recording.events(Span, rank))
-        if calls > 1:
-            detail = f"rank {rank}: expected one call of self.experts, got {calls}"
-            raise Wrong(str(case), detail, ("one-by-one",))
+def expect(job: Job, came: list[dict]) -> list[dict]:
+    """What one process gives, where the module keeps all that it is to keep."""
+    want, _ = in_one_process(job)
+    by_rank = [{KEEPS: KEPT} | (w if got[KEEPS] == KEPT else {}) for got, w in zip(came, want)]
+    return if_returned([kind_of(of_rank["y_TD"]) for of_rank in want], came, by_rank)
+
+
+def judge(job: Job, outcome: Outcome):
+    """The rows of kept tokens to their experts and back, their gradients, and a count for each expert elsewhere."""
+    _, counts = in_one_process(job)
+    most = [2 * num for num in there_and_back(job, sizes(counts))]
+    yield from too_many_bytes(outcome, 8 * (job["experts"] - job["experts"] // job.ranks), most)
+
+
+def fields(job: Job, outcome: Outcome | None) -> dict:
+    """The first thing that is not kept, and the first rank where a parameter has no gradient."""
+    values = outcome.values if outcome else []
+    absent = (name for got in values for name in KEPT if name not in got[KEEPS])
+    return {"name": next(absent, ""), "rank": next((rank for rank, got in enumerate(values) if got.get(WITHOUT)), 0)}
 
 
 EXPERT_PARALLEL_MOE = Exercise(
     "ExpertParallelMoE",
-    check_expert_parallel_moe,
+    Experiment(
+        (
+            case(2, 4, 1, None),
+            case(2, 4, 2, 1.0),
+            case(2, 4, 1, 0.6, "rank 1 keeps none of its tokens"),
+            case(1, 4, 2, 0.75),
+            case(4, 8, 1, None, ALL_TO_ONE),
+            case(3, 3, 2, 1.0),
+            case(3, 6, 2, 0.6, "most of them dropped", ODD),
+            case(4, 4, 2, 1.25),
+        ),
+        drive,
+        expect,
+        judge=judge,
+        fields=fields,
+        holds="outputs and all gradients are those of one process with all experts; k = 1 and 2, on 1 to 4 ranks, with "
+        "all tokens on one expert and with most of them dropped",
+    ),
     misconceptions=misconceptions(
         passes_on="Where a token was dropped, y_TD holds what came in. It is 0 there: the block's residual adds x once "
         "already, and this would make it twice.",

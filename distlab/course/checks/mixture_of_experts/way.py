@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from distlab.course.checks.mixture_of_experts.all_to_all_autograd import pieces
+from distlab.course.kit.case import Job
 
-# In the first case each rank sends as many rows as it receives. By rank, how many rows it has for each expert.
-CASES = (
-    [[1, 3, 1, 1], [1, 1, 3, 1]],
-    [[1, 2, 1, 1], [2, 1, 2, 2]],
-    [[2, 1, 0], [1, 1, 3], [0, 2, 1]],
-    [[2, 0, 1]],
-    [[0, 2, 0, 0, 1, 1, 0, 1], [1, 1, 0, 0, 2, 2, 1, 0], [0] * 8, [2, 2, 0, 0, 1, 3, 0, 1]],
-    [[3, 0, 0, 0], [2, 0, 0, 0]],
-)
+Counts = list[list[int]]
+WIDTH = 3
 
 
 class Way(NamedTuple):
@@ -27,40 +21,49 @@ class Way(NamedTuple):
     order: torch.Tensor
 
 
-def in_words(counts: list[list[int]]) -> str:
-    ranks, num_experts = len(counts), len(counts[0])
-    return f"with {ranks} rank{'s' if ranks > 1 else ''}, {num_experts} experts and counts {counts}"
+def pieces(tensors: Sequence[torch.Tensor], sizes: Counts) -> list[torch.Tensor]:
+    """By rank, what it receives if ``sizes[i][j]`` rows of ``tensors[i]`` go from i to j."""
+    cut = [tensor.split(row) for tensor, row in zip(tensors, sizes)]
+    return [torch.cat([row[rank] for row in cut]) for rank in range(len(sizes))]
 
 
-def sizes(counts: list[list[int]]) -> list[list[int]]:
-    """``sizes[i][j]``: rows from rank i to rank j."""
-    per_rank = len(counts[0]) // len(counts)
-    return [[sum(row[r * per_rank : (r + 1) * per_rank]) for r in range(len(counts))] for row in counts]
-
-
-def local_counts(counts: list[list[int]]) -> list[list[list[int]]]:
-    """By rank and source: rows for each of the rank's experts."""
+def local_counts(counts: Counts) -> list[Counts]:
+    """By rank and source: rows for each of the rank's experts, of ``counts``, each rank's for all experts."""
     per_rank = len(counts[0]) // len(counts)
     return [[row[r * per_rank : (r + 1) * per_rank] for row in counts] for r in range(len(counts))]
 
 
-def ways(counts: list[list[int]]) -> list[Way]:
+def sizes(counts: Counts) -> Counts:
+    """``sizes[i][j]``: rows from rank i to rank j."""
+    return [list(map(sum, column)) for column in zip(*local_counts(counts))]
+
+
+def back(sent: Counts) -> Counts:
+    """The sizes of the way home."""
+    return [list(column) for column in zip(*sent)]
+
+
+def ways(counts: Counts) -> list[Way]:
     """Every rank's way."""
     sent, found = sizes(counts), []
     for rank, came in enumerate(local_counts(counts)):
         experts = [e for row in came for e, n in enumerate(row) for _ in range(n)]
-        order = sorted(range(len(experts)), key=lambda i: experts[i])
-        order = torch.tensor(order, dtype=torch.int64)
-        found.append(Way(sent[rank], [row[rank] for row in sent], order))
+        order = torch.tensor(sorted(range(len(experts)), key=experts.__getitem__), dtype=torch.int64)
+        found.append(Way(sent[rank], back(sent)[rank], order))
     return found
 
 
-def dispatched(x: list[torch.Tensor], counts: list[list[int]]) -> list[torch.Tensor]:
+def dispatched(x: Sequence[torch.Tensor], counts: Counts) -> list[torch.Tensor]:
     """Every rank's rows, by expert and then by source."""
     return [y[way.order] for y, way in zip(pieces(x, sizes(counts)), ways(counts))]
 
 
-def returned(y: list[torch.Tensor], counts: list[list[int]]) -> list[torch.Tensor]:
+def returned(y: Sequence[torch.Tensor], counts: Counts) -> list[torch.Tensor]:
     """The way home of :func:`dispatched`."""
-    back = [list(column) for column in zip(*sizes(counts))]
-    return pieces([one[way.order.argsort()] for one, way in zip(y, ways(counts))], back)
+    return pieces([one[way.order.argsort()] for one, way in zip(y, ways(counts))], back(sizes(counts)))
+
+
+def there_and_back(job: Job, sent: Counts, row: int = WIDTH) -> list[int]:
+    """By rank, the bytes of rows of so many numbers that go to other ranks, and of gradients that go home."""
+    both = [[n + m for n, m in zip(*rows)] for rows in zip(sent, back(sent))]
+    return [(sum(ns) - ns[rank]) * row * job.dtype.itemsize for rank, ns in enumerate(both)]
