@@ -68,6 +68,11 @@ class Mistakes:
 
     def give_all(self, jobs: Sequence[Job]) -> list[list[Given]]:
         """The same for each of some jobs of one world size, in one start of ranks."""
+        came, _ = self.outcomes(jobs)
+        return [[self._given(job, *pair) for pair in of_job] for job, of_job in zip(jobs, came, strict=True)]
+
+    def outcomes(self, jobs: Sequence[Job]) -> tuple[list[list[tuple[Patch, Outcome]]], list[str]]:
+        """What each does to each job, and what is left begun and not waited for by any."""
         known = self._patched(fails=False)
         while known and self._may_go_on():
             labs = [lab for _, lab in known] * len(jobs)
@@ -77,8 +82,8 @@ class Mistakes:
                 del known[reached(failed, range(len(labs))) % len(known)]
                 continue
             came = iter(tried.outcomes)
-            return [[self._given(job, mistake, next(came)) for mistake in known] for job in jobs]
-        return [[] for _ in jobs]
+            return [[(patch, next(came)) for patch, _ in known] for _ in jobs], tried.loose_ends
+        return [[] for _ in jobs], []
 
     def fail(self, job: Job, report: str | None = None) -> Iterator[Failing]:
         """How the others fail, each when it is asked; those that may say this ``report``, if one is given."""
@@ -87,9 +92,9 @@ class Mistakes:
             if may_be and self._may_go_on():
                 yield Failing(patch.id, lambda lab=lab: self._marks(job, lab))
 
-    def _given(self, job: Job, known: tuple[Patch, SimpleNamespace], outcome: Outcome) -> Given:
+    def _given(self, job: Job, patch: Patch, outcome: Outcome) -> Given:
         complaints = list(self._experiment.look(job, outcome))
-        return Given(known[0].id, outcome.values, outcome.changed, outcome.traffic, complaints)
+        return Given(patch.id, outcome.values, outcome.changed, outcome.traffic, complaints)
 
     def _marks(self, job: Job, lab: SimpleNamespace) -> Marks:
         try:
