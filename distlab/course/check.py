@@ -94,7 +94,7 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
     except Wrong as wrong:
         # Numbers that depend on who was quicker explain nothing; several misconceptions may predict exactly what came.
         explained = [
-            *(line[0].upper() + line[1:] for line in trial.loose_ends),
+            *(line[0].upper() + line[1:] for line in trial.loose_ends[:1]),
             *exercise.explain(wrong.believed, wrong.fields),
         ] or ([wrong.general] if wrong.general else suspects(learners)[:1])
         first, *others = explained or ["This is not yet right."]

@@ -37,7 +37,14 @@ class Exercise:
     def explain(self, ids: tuple[str, ...], fields: dict) -> list[str]:
         """The sentences of the misconceptions ``ids``."""
         known = {misconception.id: misconception.says for misconception in self.misconceptions}
-        return [known[id].format(**fields) for id in ids]
+        return [known[id].format_map(_Fields(fields)) for id in ids]
+
+
+class _Fields(dict):
+    """What fills a sentence: a verdict with a gap in it is better than none."""
+
+    def __missing__(self, name: str) -> str:
+        return "…"
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,7 @@ def test_each_known_mistake_is_told_from_all_others(experiment_of, monkeypatch):
         if len(told) == len(came[0]) - 1:  # all but the solution
             break
     assert [(id, believed) for id, believed, _ in told.values() if believed != (id,)] == []
+    monkeypatch.undo()
     quiet = [p for number, (p, _) in enumerate(came[0]) if number not in told and p is not UNCHANGED]
     for patch in quiet:  # what it leaves begun can be told by itself only
         test_a_wrong_solution_is_rejected_and_its_mistake_named(Fault(experiment_of, patch.id, patch.old, patch.new))

@@ -74,6 +74,17 @@ def _without_last(value, given, before):
     return value
 
 
+def _rounded(value):
+    """A value that went through float32 on its way."""
+    if isinstance(value, _torch.Tensor) and value.dtype == _torch.float64:
+        return value + (value.detach().float().double() - value.detach())
+    if type(value) in (list, tuple):
+        return type(value)(_rounded(each) for each in value)
+    if isinstance(value, float):
+        return _torch.tensor(value, dtype=_torch.float32).item()
+    return value
+
+
 def _odd(args, kwargs):
     """Whether a tensor has an odd size, or a number is odd."""
     numbers = [each for each in [*args, *kwargs.values()] if type(each) is int]
@@ -172,6 +183,14 @@ WRAPS = {
     value = original(*args, **kwargs)
     with _torch.no_grad():
         return _without_last(value, [args, kwargs], before)
+""",
+    "rounded to float32": """
+    value = original(*args, **kwargs)
+    if value is None:
+        for tensor in _held([args, kwargs]):
+            if tensor.dtype == _torch.float64:
+                tensor.copy_(tensor.float())
+    return _rounded(value)
 """,
     "unwaited": """
     with _Begun():

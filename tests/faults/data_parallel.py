@@ -93,6 +93,7 @@ _EPOCH_INDICES = (
 )
 
 UNWRAPPED = {
+    ("epoch_indices", "rounded to float32"): "what it gives are no floats",
     ("epoch_indices", "float64 only"): "it is given whole numbers, no tensors",
     ("epoch_indices", "changes what it is given"): "it is given whole numbers, which nobody can change",
 }

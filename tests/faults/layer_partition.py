@@ -30,6 +30,8 @@ _MAY_BE_EMPTY = """least, cut = {0: 0}, {0: []}
     return cut[len(costs)]"""
 
 UNWRAPPED = {
+    ("make_stage", "rounded to float32"): "what it gives are no floats",
+    ("partition_layers", "rounded to float32"): "what it gives are no floats",
     ("make_stage", "float64 only"): "it is given a function and a number, no tensors",
     ("make_stage", "changes what it is given"): "it is given a function and a number, which nobody can change",
     ("send_activation", "without the last"): "it returns nothing, and changes nothing",

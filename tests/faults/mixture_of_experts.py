@@ -160,6 +160,7 @@ _BALANCE_BY_BIAS = (
 _ALONE = "one process computes it by itself, and its check starts one"
 
 UNWRAPPED = {
+    ("dispatch", "rounded to float32"): "what it gives are no floats",
     ("top_k_gate", "two ranks only"): _ALONE,
     ("load_balancing_loss", "two ranks only"): _ALONE,
     ("dispatch", "two ranks only"): _ALONE,

@@ -124,6 +124,9 @@ _GIVEN_NUMBERS = "it is given whole numbers, which nobody can change"
 _OF_NUMBERS = "gpipe_schedule", "bubble_fraction", "one_f_one_b_schedule", "interleaved_schedule"
 
 UNWRAPPED = {
+    ("gpipe_schedule", "rounded to float32"): "what it gives are no floats",
+    ("one_f_one_b_schedule", "rounded to float32"): "what it gives are no floats",
+    ("interleaved_schedule", "rounded to float32"): "what it gives are no floats",
     **{(name, "float64 only"): _NO_TENSORS for name in _OF_NUMBERS},
     **{(name, "changes what it is given"): _GIVEN_NUMBERS for name in _OF_NUMBERS},
     ("bubble_fraction", "without the last"): "it returns one number",

@@ -153,6 +153,7 @@ _CROSS_ENTROPY = (
 )
 
 UNWRAPPED = {
+    ("shard_qkv", "rounded to float32"): "what it gives are no floats",
     ("copy_to_group", "unwaited"): "it sends on the way back only, when the call that the wrap surrounds is over",
     ("shard_qkv", "float64 only"): "it is given whole numbers, no tensors",
     ("shard_qkv", "changes what it is given"): "it is given whole numbers, which nobody can change",

@@ -64,9 +64,8 @@ def jobs_of(cases: Sequence[Case], seed: int) -> list[list[Job]]:
         for dtype in case.dtypes:
             jobs = starts.setdefault((case.ranks, case.record), [])
             jobs.append(Job(case, dtype, seed + 104_729 * len(jobs)))
-    for jobs in starts.values():
-        if len(jobs) == 1:  # whatever it is, it is called twice in a process, with other numbers
-            jobs.append(Job(jobs[0].case, jobs[0].dtype, seed + 104_729))
+    for jobs in starts.values():  # whatever is kept by size and dtype, the first comes again with other numbers
+        jobs.append(Job(jobs[0].case, jobs[0].dtype, seed + 104_729 * len(jobs)))
     return list(starts.values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import torch
@@ -18,7 +18,9 @@ from distlab.ranks.watching.spans import span
 Driver = Callable[[SimpleNamespace, Job], dict]
 JOB = "job "
 
+REUSED = "what an earlier call returned"
 _changed: list[str] = []  # what the calls of the job that runs have changed
+_returned: list[torch.UntypedStorage] = []  # kept, so that their memory is not given out again
 _kept: list[object] = []
 
 
@@ -32,6 +34,8 @@ def drive_all(drive: Driver, labs: Sequence[SimpleNamespace], jobs: Sequence[Job
             dist.barrier()  # or a rank that has left early would begin this one beside those still in the last
         torch.manual_seed(job.seed)
         _changed.clear()
+        if job.case.record is True:
+            _returned.clear()  # where memory is looked at, nothing is kept
         with span(f"{JOB}{number}"):
             values = drive(lab, job)
         found.append((pack_value(values), list(_changed)))  # packed, so that no job holds memory while another runs
@@ -43,10 +47,33 @@ def call(function: Callable, *args, changes: Sequence[int] = ()):
     looks = [None if number in changes else _look(arg) for number, arg in enumerate(args)]
     with span("call"):
         value = function(*args)
+    if not changes and _is_reused(value, args):
+        _changed.append(REUSED)
     for number, (arg, look) in enumerate(zip(args, looks, strict=True)):
         if number not in changes and not _same(_look(arg), look):
             _changed.append(_name(function, number))
     return value
+
+
+def _is_reused(value, args) -> bool:
+    """Whether something returned lies in the memory of what an earlier call returned, which it has overwritten."""
+    given = {storage.data_ptr() for storage in _storages(args)}
+    own = [storage for storage in _storages(value) if storage.data_ptr() not in given and storage.nbytes()]
+    is_reused = any(storage.data_ptr() in {earlier.data_ptr() for earlier in _returned} for storage in own)
+    _returned.extend(own)
+    return is_reused
+
+
+def _storages(value, depth: int = 0) -> Iterator[torch.UntypedStorage]:
+    if isinstance(value, torch.Tensor):
+        yield value.untyped_storage()
+    elif isinstance(value, nn.Module):
+        yield from _storages([*value.parameters(), *value.buffers()])
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _storages(each, depth)
+    elif hasattr(value, "__dict__") and not callable(value) and depth < 2:
+        yield from _storages(vars(value), depth + 1)
 
 
 def _differ_in_addresses() -> None:

@@ -7,6 +7,7 @@ from torch import nn
 
 from distlab.course.exercise import Misconception
 
+NOT_FLOAT32 = 1 + 2**-27  # times a small whole number
 Tensors = dict[str, torch.Tensor]
 
 
@@ -23,9 +24,12 @@ def shares(n: int, parts: int) -> list[range]:
 
 
 def coded(sizes: list[torch.Size], rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Rank r's tensors: 1, 2, 3, … times 10^r, so that a digit says whose share a number is."""
+    """Rank r's tensors: 1, 2, 3, … times 10^r, so that a digit says whose share a number is.
+
+    In float64 a little more, which float32 cannot hold: what goes through float32 on its way shows.
+    """
     lengths = [size.numel() for size in sizes]
-    numbers = torch.arange(1, sum(lengths) + 1, dtype=torch.float64) * 10**rank
+    numbers = torch.arange(1, sum(lengths) + 1, dtype=torch.float64) * 10**rank * NOT_FLOAT32
     return [part.view(size).to(dtype) for part, size in zip(numbers.split(lengths), sizes)]
 
 

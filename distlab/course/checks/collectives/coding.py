@@ -1,6 +1,6 @@
 """Coded tensors: rank r puts 16^r into every element, so the digits of any result say whose contributions are in it.
 
-Element i holds i + 1 parts of 4,096 more, so that the fraction says which element it was.
+Element i holds i + 1 parts of 1,048,576 more, so that the fraction says which element it was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from distlab.ranks.output import name_ranks
 
 UNTOUCHED = -1.0  # stands where nothing has arrived yet
-_PLACES = 4096
+_PLACES = 2**20  # float32 holds no sum of these
 
 
 def coded(rank: int, length: int) -> torch.Tensor:

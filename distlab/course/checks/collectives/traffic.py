@@ -64,8 +64,8 @@ def fields(job: Job, outcome: Outcome | None) -> dict:
     own = {"own": job.dtype.itemsize, "dtype": str(job.dtype).removeprefix("torch.")}
     if outcome is None:
         return own
-    messages = [m for rank in range(job.ranks) for m in outcome.messages(rank, "call") if m.bytes]
-    kinds = sorted({m.kind for m in messages} - P2P)
+    called = [m for rank in range(job.ranks) for m in outcome.messages(rank, "call")]
+    messages, kinds = [m for m in called if m.bytes], sorted({m.kind for m in called} - P2P)
     more = {"kind": kinds[0]} if kinds else {"took": steps(outcome)}
     return own | more | {"sent": max((m.bytes // m.elements for m in messages), default=0)}
 

@@ -26,7 +26,7 @@ def model_of(job: Job, rank: int) -> nn.Module:
     model[2].weight = model[0].weight
     model[3].requires_grad_(False)
     model[1].running_mean.normal_()
-    model[1].num_batches_tracked += int(torch.randint(1000, ()))
+    model[1].num_batches_tracked += 2**24 + int(torch.randint(1000, ()))  # more than float32 holds
     model.register_buffer("mask", torch.randn(3).to(job.dtype), persistent=False)
     return model
 

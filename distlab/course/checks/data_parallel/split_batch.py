@@ -9,15 +9,15 @@ from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Case, Job
 from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
-from distlab.course.kit.fixtures import misconceptions, shares
+from distlab.course.kit.fixtures import NOT_FLOAT32, misconceptions, shares
 
 SIZES = (2, 4), (2, 5), (3, 7), (3, 6), (3, 8), (4, 10), (4, 3), (4, 1), (1, 3)  # ranks, rows
 
 
 def _batch(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row i holds i and i + 0.5, and has another label."""
+    """Row i holds i and i + 0.5, or a little more, and has another label."""
     rows = torch.arange(job["n"])
-    return torch.stack([rows, rows + 0.5], dim=1).to(job.dtype), (rows * 7 + job.seed) % 101
+    return (torch.stack([rows, rows + 0.5], dim=1).double() * NOT_FLOAT32).to(job.dtype), (rows * 7 + job.seed) % 101
 
 
 def drive(lab, job: Job) -> dict:

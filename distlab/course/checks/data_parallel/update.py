@@ -9,6 +9,7 @@ from distlab.course.kit.case import Case, Job
 from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import Tensors, misconceptions, weights_of
+from distlab.course.kit.outcome import Outcome
 from distlab.models import mlp
 
 
@@ -30,12 +31,20 @@ def _right(optimizer) -> None:
     optimizer.zero_grad()
 
 
+def _judge(job: Job, outcome: Outcome):
+    """Nothing is sent: the gradients are the same on all ranks, and so are the steps."""
+    sent = sum(len(outcome.messages(rank)) for rank in range(job.ranks))
+    if sent:
+        yield "the messages", f"expected none, got {sent}"
+
+
 UPDATE = Exercise(
     "update",
     Experiment(
         [Case(ranks, " and gradients of 1, then of 3") for ranks in (1, 2, 3)],
         lambda lab, job: _updated(lab.update, job),
         lambda job, _: [_updated(_right, job)] * job.ranks,
+        judge=_judge,
         holds="one step on every rank, and then the gradients are clear for the next",
     ),
     misconceptions=misconceptions(

@@ -19,7 +19,7 @@ from distlab.course.exercise import Exercise
 from distlab.course.kit.case import BOTH, Case, Job
 from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
-from distlab.course.kit.fixtures import misconceptions
+from distlab.course.kit.fixtures import NOT_FLOAT32, misconceptions
 from distlab.course.kit.outcome import Outcome
 from distlab.events import P2P, Touch
 
@@ -37,7 +37,7 @@ def table(job: Job, rank: int) -> torch.Tensor:
     """A rank's rows; every number of the world is another."""
     size = job.ranks**2 * torch.Size(job["shape"]).numel()
     numbers = torch.randperm(2 * size, generator=torch.Generator().manual_seed(job.seed))[:size]
-    x = numbers.view(job.ranks, job.ranks, *job["shape"])[rank].to(job.dtype)
+    x = (numbers.double() * NOT_FLOAT32).view(job.ranks, job.ranks, *job["shape"])[rank].to(job.dtype)
     return x.transpose(0, -1).contiguous().transpose(0, -1) if job["is_scattered"] else x
 
 

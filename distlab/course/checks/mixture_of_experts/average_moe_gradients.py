@@ -19,11 +19,16 @@ BEFORE = "the gradients before"
 
 
 def model_of(lab, job: Job) -> nn.Module:
-    """On a rank: two layers of experts, one of them deeper inside, their gates, and a head."""
+    """On a rank: two layers of experts, one of them deeper inside, their gates, a convolution and a head."""
     rank, per_rank = dist.get_rank(), NUM_EXPERTS // job.ranks
     first, inner = (lab.Experts(range(rank * per_rank, (rank + 1) * per_rank), WIDTH) for _ in EXPERTS)
     gates = {f"{name}_gate": nn.Linear(WIDTH, NUM_EXPERTS, bias=False) for name in ("first", "second")}
-    layers = {"first": first, "second": nn.ModuleDict({"inner": inner}), "head": nn.Linear(WIDTH, 3)}
+    layers = {
+        "first": first,
+        "second": nn.ModuleDict({"inner": inner}),
+        "conv": nn.Conv1d(WIDTH, WIDTH, 3),
+        "head": nn.Linear(WIDTH, 3),
+    }
     return nn.ModuleDict(gates | layers).to(job.dtype)
 
 

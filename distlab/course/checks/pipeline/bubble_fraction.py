@@ -9,7 +9,7 @@ from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import misconceptions
 
-SIZES = (4, 8), (2, 1), (4, 4), (8, 32), (3, 5), (1, 4), (64, 512)  # stages, micro-batches
+SIZES = (4, 8), (2, 1), (4, 4), (8, 32), (3, 5), (4, 2), (5, 3), (1, 4), (64, 512)  # stages, micro-batches
 
 
 def bubble(p: int, m: int) -> float:

@@ -17,7 +17,7 @@ def one_f_one_b(stage: int, p: int, m: int) -> list[str]:
 ONE_F_ONE_B_SCHEDULE = Exercise(
     "one_f_one_b_schedule",
     schedules(
-        [asked(3, (5,)), asked(4, (8,), (4,), (2,), (1,), (3,)), asked(2, (4,), (1,)), asked(1, (3,))],
+        [asked(3, (5,)), asked(4, (8,), (4,), (2,), (1,), (3,)), asked(2, (4,), (1,)), asked(1, (3,)), asked(8, (10,))],
         "stage s warms up with p - s - 1 forwards, then takes one forward and one backward in turn; on 1 to 4 stages, "
         "also with fewer micro-batches than stages",
         one_f_one_b,

@@ -189,7 +189,15 @@ def _untracked() -> Iterator[list[bool]]:
 
 
 def budget(job: Job, outcome: Outcome, forward: int = 0, backward: int = 0):
-    """Complaints that more numbers were sent on a way than these; twice an array's are those of an all-reduce."""
+    """Complaints that more numbers were sent on a way than these, or through another group than the rank's own.
+
+    Twice an array's numbers are those of an all-reduce.
+    """
+    for rank, seat in enumerate(seats(job)):
+        for message in outcome.messages(rank, "call"):
+            if (members := outcome.members(message)) != list(seat.ranks):
+                yield "the groups", f"rank {rank}: expected {message.kind} in {list(seat.ranks)}, got {members}"
+                return
     for way, numbers in (("forward", forward), ("backward", backward)):
         padding = 2 * job.ranks if numbers else 0
         yield from more_than((numbers + padding) * job.dtype.itemsize, outcome, f"the bytes sent {way}", way)

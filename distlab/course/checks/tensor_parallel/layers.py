@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,8 +62,12 @@ class Layer:
         seat = own_seat(job)
         whole, cut = self.whole(job, seat.group), self.cut(job, seat)
         part = call(getattr(lab, self.name), whole, *self.more(job, seat), own_group(job)).train(whole.training)
-        found = {"the parameters": weights_of(part), **_kept(part, whole)}
-        if not all_say({n: p.shape for n, p in part.named_parameters()} == _shapes(_taken(weights_of(whole), cut))):
+        fits = {n: p.shape for n, p in part.named_parameters()} == _shapes(_taken(weights_of(whole), cut))
+        found, layer = {"the parameters": weights_of(part), **_kept(part, whole)}, weakref.ref(whole)
+        del whole
+        gc.collect()
+        found[_THERE] = layer() is not None
+        if not all_say(fits):
             return found
         data = _taken(dict(zip("xy", self.data(job, seat.group))), cut)
         part(2 * data["x"][:1])  # or what is kept from a first call would do no harm here
@@ -129,7 +135,8 @@ def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-_KEPT_NOTHING = {"memory shared with the whole layer": [], "more memory than its parameters need": False}
+_THERE = "the whole layer is still in memory"
+_KEPT_NOTHING = {"memory shared with the whole layer": [], "more memory than its parameters need": False, _THERE: False}
 
 
 def _kept(part: nn.Module, whole: nn.Module) -> dict:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 
 from distlab.course.kit.case import Case, Job
+from distlab.course.kit.fixtures import NOT_FLOAT32
 
 # On three ranks, which are tried first, a mistake by 2 or by 4 shows as what it is.
 CASES = [
@@ -40,9 +42,9 @@ def padded(values: Sequence[torch.Tensor], world: int) -> torch.Tensor:
 def numbers(job: Job, sizes: Sequence[int], of: int = 0, turn: int = 1) -> list[torch.Tensor]:
     """Whole numbers one after another, times 10^r for rank r and times ``turn``, in tensors of so many.
 
-    So a digit says whose share a number is. They begin elsewhere in every job.
+    So a digit says whose share a number is. They begin elsewhere in every job, and float32 cannot quite hold them.
     """
-    flat = torch.arange(sum(sizes), dtype=torch.float64) + 1 + job.seed % 7
+    flat = (torch.arange(sum(sizes), dtype=torch.float64) + 1 + job.seed % 7) * NOT_FLOAT32
     return list((flat * 10**of * turn).to(job.dtype).split(list(sizes)))
 
 
@@ -56,13 +58,19 @@ def mean_of(job: Job, turn: int) -> torch.Tensor:
     return sum(padded(numbers(job, job["sizes"], rank, turn), job.ranks) for rank in range(job.ranks)) / job.ranks
 
 
-def unit_of(tensors: Iterable[torch.Tensor], stage: int, rank: int, world: int) -> SimpleNamespace:
+class Unit(SimpleNamespace):
+    """A unit of the lab's fields; like the lab's it can be a key, and is equal to itself only."""
+
+    __hash__, __eq__ = object.__hash__, object.__eq__
+
+
+def unit_of(tensors: Iterable[torch.Tensor], stage: int, rank: int, world: int) -> Unit:
     """A rank's unit as the lab makes it of parameters, or of tensors, for a stage; its optimizer is a Descent."""
     parameters = [p if isinstance(p, nn.Parameter) else nn.Parameter(p) for p in tensors]
     weights_P = padded(parameters, world)
     for parameter, view in zip(parameters, _parts(weights_P, parameters)):
         parameter.data = view
-    unit, shard_S = SimpleNamespace(weights_P=weights_P, parameters=parameters), part(weights_P, rank, world)
+    unit, shard_S = Unit(weights_P=weights_P, parameters=parameters), part(weights_P, rank, world)
     if stage == 1:
         unit.gradient_P = torch.zeros_like(weights_P)
         for parameter, view in zip(parameters, _parts(unit.gradient_P, parameters)):
@@ -121,5 +129,7 @@ def storage_bytes(tensor) -> int:
 
 def divisor(got, mean: torch.Tensor, ranks: int) -> int:
     """By what the ranks' sum was divided, to go by the first number of what came; 0 if nothing can be told."""
-    is_number = isinstance(got, torch.Tensor) and got.numel() and got.flatten()[0] != 0
-    return round(float(ranks * mean.flatten()[0] / got.flatten()[0])) if is_number else 0
+    if not isinstance(got, torch.Tensor) or not got.numel() or not mean.numel():
+        return 0
+    quotient = float(ranks * mean.flatten()[0] / got.flatten()[0])
+    return round(quotient) if isfinite(quotient) else 0  # what nobody has waited for may be anything

@@ -36,8 +36,10 @@ SIZES = 53, 40  # of the gradients of two units
 
 
 def gradients_of(job: Job) -> list[torch.Tensor]:
-    """The padded gradients of the units."""
-    return [padded([job.random(size, of=size)], job.ranks) for size in SIZES]
+    """The padded gradients of the units, which make one of norm 9.7."""
+    drawn = [job.random(size, of=size) for size in SIZES]
+    scale = 9.7 / torch.cat(drawn).norm()
+    return [padded([gradient * scale], job.ranks) for gradient in drawn]
 
 
 def drive_clip(lab, job: Job) -> dict:
@@ -79,7 +81,7 @@ CLIP_SHARDED = Exercise(
     Experiment(
         [
             Case(ranks, f", units of 53 and 40 numbers, max_norm {max_norm:g}", max_norm=max_norm)
-            for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (3, 100.0))
+            for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (3, 100.0), (2, 9.0))
         ],
         drive_clip,
         expect_clipped,

@@ -52,6 +52,7 @@ def gathered(gather: Act, job: Job, rank: int) -> dict:
         whole_P, got_P = turn * padded(weights_of(job), job.ranks), copy_of(unit.weights_P)
         notes = {
             "is it there": storage_bytes(unit.weights_P) > 0,
+            "the bytes under it": storage_bytes(unit.weights_P),
             "the views of it that are left": sum(_looks_at(unit.weights_P, each) for each in (view, *unit.parameters)),
             "the parts that have arrived": [r for r in range(job.ranks) if _is_part(got_P, whole_P, r, job.ranks)],
             "unit.weights_P": got_P,

@@ -18,9 +18,11 @@ SHAPES = [torch.Size(shape) for shape in ((2,), (2, 3), (1, 3, 1))]  # of the pa
 
 
 def case(ranks: int, count: int, hard: bool = False) -> Case:
-    """So many of the parameters; where it is hard a frozen one is among them, and the first comes again."""
+    """So many of the parameters; where it is hard a frozen one is among them, one twice, and one of equal numbers."""
     words = f" and parameters of {' + '.join(str(shape.numel()) for shape in SHAPES[:count])} numbers"
-    return Case(ranks, words + ", one tied, one frozen" * hard, sizes=[s.numel() for s in SHAPES[:count]], hard=hard)
+    return Case(
+        ranks, words + ", one tied, one frozen, two alike" * hard, sizes=[s.numel() for s in SHAPES[:count]], hard=hard
+    )
 
 
 def parameters(job: Job) -> list[nn.Parameter]:
@@ -29,7 +31,8 @@ def parameters(job: Job) -> list[nn.Parameter]:
     if not job["hard"]:
         return own
     frozen = nn.Parameter(torch.full((5,), 99.0, dtype=job.dtype), requires_grad=False)
-    return [own[0], frozen, *own[1:], own[0]]
+    alike = nn.Parameter(own[1].detach().clone())  # not tied: two biases begin as zeros, and go their own ways
+    return [own[0], frozen, *own[1:], alike, own[0]]
 
 
 def partitioned(partition: Callable[[list[nn.Parameter]], object], job: Job) -> dict:
@@ -75,7 +78,7 @@ PARTITION = Exercise(
         [case(2, 2), case(3, 2), case(4, 1), *(case(ranks, 3, hard=True) for ranks in (1, 3, 4))],
         lambda lab, job: partitioned(lab.partition, job),
         expect,
-        fields=lambda job, _: {"size": sum(job["sizes"])},
+        fields=lambda job, _: {"size": sum(job["sizes"]) + job["hard"] * job["sizes"][1]},
         holds="every trainable number stands once in a flat tensor that 1 to 4 ranks cut evenly; parameters and shard "
         "are views of it; tied parameters once, frozen ones left alone",
     ),
