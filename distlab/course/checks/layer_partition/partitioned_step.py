@@ -51,9 +51,7 @@ def history(step: Callable, job: Job, stages: Sequence[nn.Module]) -> list[dict]
         for which, stage in enumerate(stages):
             gradients = seen[-1][which] if seen else {}
             notes[which] |= {f"{at}optimizer steps": len(seen), f"{at}the gradients": gradients}
-            left = [name for name, p in stage.named_parameters() if p.grad is not None and p.grad.any()]
-            notes[which] |= {f"{at}the weights": weights_of(stage), f"{at}the gradients that are left": left}
-            notes[which] |= {f"{at}the loss": None}
+            notes[which] |= {f"{at}the weights": weights_of(stage), f"{at}the loss": None}
         notes[-1][f"{at}the loss"] = loss.detach() if isinstance(loss, torch.Tensor) else loss
     return notes
 
