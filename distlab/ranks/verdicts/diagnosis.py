@@ -124,6 +124,11 @@ class Diagnosis:
             if all((rank, thread) in stuck for thread in (*self._ranks[rank].waits, *acting.get(rank, ())))
         }
 
+    @property
+    def has_lost_a_rank(self) -> bool:
+        """Whether a rank has left by an error, or died."""
+        return any(state.left not in ("", "returned") for state in self._ranks)
+
     def is_blocked(self, rank: int) -> bool:
         """Whether a thread of a rank waits for something that not all partners have joined."""
         return any(self._is_blocked(rank, waiting.wanted) for waiting in self._ranks[rank].waits.values())

@@ -114,7 +114,7 @@ class Listener:
     def _note_giving_up(self, rank: int, event: Event) -> None:
         """Keeps what there is to say of a rank whose wait was in vain, unless it goes on: it only says that its time
         was up."""
-        if type(event) is Fail:
+        if type(event) is Fail and not self._diagnosis.has_lost_a_rank:
             stuck = self._diagnosis.stuck(self._acting, patient=True)
             if rank in stuck:
                 self._given_up[rank] = self._diagnosis.verdict(stuck)
