@@ -11,7 +11,7 @@ from distlab.course.checks import exercises
 from distlab.course.compare import difference
 from distlab.course.exercise import Wrong
 from distlab.course.kit.case import Case, Job, jobs_of
-from distlab.course.kit.driving import Driver
+from distlab.course.kit.driving import REUSED, Driver
 from distlab.course.kit.mistakes import UNCHANGED
 from distlab.course.kit.naming import Finding, explain
 from distlab.course.kit.outcome import Outcome, attempt, reached
@@ -23,6 +23,10 @@ _CALLED_AGAIN = (
     "to call, in a global, a default argument or an attribute."
 )
 _CHANGED = "It changed `{name}`, which it was given to read: other code may still need it."
+_REUSED = (
+    "It returns the same memory at every call, so a later call overwrites what an earlier one gave: return a tensor of "
+    "its own."
+)
 _EARLIER = (
     "The course's own `{name}` gives the same beside your earlier exercises ({used}): look there, although their "
     "checks show ✓."
@@ -75,7 +79,8 @@ class Experiment:
         What was changed comes before values, which it may explain: a result may be a view of what was given.
         """
         for name in outcome.changed:
-            yield name, "expected it as it was, it has changed"
+            came = "its memory is given out again" if name == REUSED else "it has changed"
+            yield name, f"expected it as it was, {came}"
         want = self.expect(job, outcome.values)
         for what in dict.fromkeys(name for of_rank in want for name in of_rank):
             if found := self._differ(job, outcome, want, what):
@@ -106,7 +111,7 @@ class Experiment:
         self._try_alone(lab, wrong or jobs, trial)
         for job in wrong:  # each is right when it is the first
             what, detail = complaints[job][0]
-            raise Wrong(_where(job, what), detail, general=_CALLED_AGAIN)
+            raise Wrong(_where(job, what), detail, general=_REUSED if what == REUSED else _CALLED_AGAIN)
         raise Wrong(jobs[0].words, tried.loose_ends[0])
 
     def _try_alone(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial) -> None:
@@ -145,7 +150,7 @@ class Experiment:
         what, detail = finding.complaints[0]
         ids = self.shown(job, outcome) if finding.complaints == list(self.judge(job, outcome)) else ()
         ids = ids or explain(self, lab, finding, trial, others)
-        general = _CHANGED.format(name=what) if what in outcome.changed else ""
+        general = (_REUSED if what == REUSED else _CHANGED.format(name=what)) if what in outcome.changed else ""
         if ids == (UNCHANGED.id,):
             used = ", ".join(exercises()[lab.name][1].uses)
             return Wrong(_where(job, what), detail, (), _EARLIER.format(name=lab.name, used=used), **fields)
