@@ -12,12 +12,15 @@ from distlab.course import trial
 from distlab.course.check import Verdict, examine
 from distlab.course.checks import exercises, labs
 from distlab.course.checks.data_parallel.average_gradients import AVERAGE_GRADIENTS
-from distlab.course.kit import mistakes, stored
+from distlab.course.kit import mistakes, naming, stored
 from distlab.course.kit.case import Case, jobs_of
 from distlab.course.kit.driving import _changed, call
 from distlab.course.notebook import Notebook
 from distlab.course.patches import Patch, patches_of
 from distlab.course.places import ROOT
+from distlab.course.trial import RankFailed
+from distlab.ranks.outcome import RankError
+from distlab.ranks.verdicts.failures import Failure
 
 SHARD = "return x_BD[rows.start : rows.stop], y_B[rows.start : rows.stop]"
 SUM = "dist.all_reduce(parameter.grad)"
@@ -173,6 +176,22 @@ def test_how_ranks_fail_by_a_mistake_is_stored_too(monkeypatch, tmp_path):
     given, failing = by_job[0, "torch.float64", stored.SEED]
     assert {"skips-none", "leaves-idle", "none-raises"} <= {id for id, marks in failing if marks}
     assert len(given) > 5
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("rank 0 sends float64[3] to rank 1, which receives float64[2]: the receive is shorter than the send",
+         "rank 1 sends float64[4] to rank 2, which receives float64[3]: the receive is shorter than the send"),
+        ("rank 2 has returned and never joins #4 all_reduce", "rank 1 has returned and never joins #4 all_reduce"),
+    ],
+)  # fmt: skip
+def test_which_of_several_ranks_is_told_of_is_chance_and_does_not_tell_mistakes_apart(one, other):
+    ended = {0: Failure("called")}
+    came, theirs = (mistakes.marks(RankFailed("", RankError(verdict, ended, 0, []))) for verdict in (one, other))
+    assert naming._failing_alike([mistakes.Failing("it", lambda: theirs)], came) == {"it"}
+    exact = [mistakes.Failing("it", lambda: theirs), mistakes.Failing("this", lambda: came)]
+    assert "this" in naming._failing_alike(exact, came)
 
 
 def test_a_patch_that_does_not_apply_says_so():

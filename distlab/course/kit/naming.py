@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distlab.course.kit.case import Job
-from distlab.course.kit.mistakes import UNCHANGED, Given, Mistakes, marks
+from distlab.course.kit.mistakes import UNCHANGED, Failing, Given, Marks, Mistakes, marks, without_ranks
 from distlab.course.kit.outcome import Outcome
 from distlab.course.kit.stored import stored
 from distlab.course.trial import RankFailed, Trial
@@ -49,8 +49,7 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
     patience = max(_PATIENCE, _TIMES * finding.seconds)
     known = stored(lab.name, experiment) or Mistakes(experiment, lab, trial, patience)
     if finding.failed is not None:
-        failing = known.fail(finding.job, str(finding.failed.error))
-        found = {mistake.id for mistake in failing if mistake.marks() & marks(finding.failed)}
+        found = _failing_alike(known.fail(finding.job, str(finding.failed.error)), marks(finding.failed))
     else:
         found = _matches(known.give(finding.job), finding)
         if UNCHANGED.id in found:
@@ -59,6 +58,13 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
         while len(found) > 1 and (other := next(further, None)):
             found = _matches((each for each in known.give(other.job) if each.id in found), other) or found
     return tuple(found) if len(found) == 1 else ()
+
+
+def _failing_alike(known: Iterable[Failing], came: Marks) -> set[str]:
+    """Those by which a rank fails as one did, or, if there are none, by which another rank does."""
+    theirs = [(mistake.id, mistake.marks()) for mistake in known]
+    same = {name for name, marks_of in theirs if marks_of & came}
+    return same or {name for name, marks_of in theirs if without_ranks(marks_of) & without_ranks(came)}
 
 
 def _matches(known: Iterable[Given], finding: Finding) -> set[str]:
