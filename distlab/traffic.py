@@ -61,11 +61,11 @@ class Traffic:
         return sums
 
 
-class Payload(NamedTuple):
-    """How many messages, and their sizes added up: of a collective the whole array, as in ``Message.bytes``."""
+class Sent(NamedTuple):
+    """How many messages a rank issued, and the bytes that left it with them: none with a receive."""
 
     messages: int
-    bytes: int
+    bytes: float
 
 
 def count_traffic(recording: Recording) -> Traffic:
@@ -88,17 +88,24 @@ def count_traffic(recording: Recording) -> Traffic:
     return Traffic(recording.world_size, observed, assumed, tuple(kind for kind in ASSUMPTIONS if kind in kinds))
 
 
-def count_payloads(recording: Recording) -> list[dict[str, Payload]]:
-    """By rank, the messages and collectives that it issues, by kind in order of names, P2P first."""
-    return [_payloads(recording.messages(rank)) for rank in range(recording.world_size)]
+def count_sent(recording: Recording) -> list[dict[str, Sent]]:
+    """By rank, the sends and collectives that it issues, by kind in order of names, sends first.
+
+    Raises ValueError for a kind of collective that is not known.
+    """
+    return [_sent(recording, rank) for rank in range(recording.world_size)]
 
 
-def _payloads(messages: Sequence[Message]) -> dict[str, Payload]:
-    sizes: defaultdict[str, list[int]] = defaultdict(list)
-    for message in messages:
-        sizes[message.kind].append(message.bytes)
+def _sent(recording: Recording, rank: int) -> dict[str, Sent]:
+    sizes: defaultdict[str, list[float]] = defaultdict(list)
+    for message in recording.messages(rank):
+        if message.kind == "send":
+            sizes["send"].append(message.bytes)
+        elif message.kind != "recv":
+            members = recording.groups[message.group].members
+            sizes[message.kind].append(sum(bytes for _, bytes in _sends(message, rank, members)))
     kinds = sorted(sizes, key=lambda kind: (kind not in P2P, kind))
-    return {kind: Payload(len(sizes[kind]), sum(sizes[kind])) for kind in kinds}
+    return {kind: Sent(len(sizes[kind]), sum(sizes[kind])) for kind in kinds}
 
 
 def _sends(message: Message, rank: int, members: Sequence[int]) -> Iterator[tuple[int, float]]:

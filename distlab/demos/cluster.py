@@ -22,11 +22,11 @@ from distlab.recording import Recording
 from distlab.show.board import Board
 from distlab.show.chart import draw_lanes
 from distlab.show.lanes import lanes_of
+from distlab.show.look import WIDTH
 from distlab.show.panel import Panel, choice
-from distlab.show.picture import INCHES
 
 _HEIGHT = 3.6
-_AREA = (0.85, 0.5, INCHES - 1.15, _HEIGHT - 0.65)
+_AREA = (0.85, 0.5, WIDTH - 1.15, _HEIGHT - 0.65)
 STEP = "a step"  # a span of this name, if there is one, is all that is shown
 _TIMES = {"×1": 1, "×100": 100, "×10⁴": 10**4, "×10⁶": 10**6}
 _FLOPS = {"1 TFLOP/s": 1e12, "10 TFLOP/s": 1e13, "100 TFLOP/s": 1e14, "400 TFLOP/s": 4e14}

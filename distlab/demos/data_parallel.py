@@ -9,16 +9,15 @@ import torch
 
 from distlab.demos.one_step import CLASS, LEARNING_RATE, NUM_ROWS, Column, Step, columns_of, on_ranks, times_too_large
 from distlab.show.board import Board
-from distlab.show.colours import FAINT, INK, PALE, SERIES, okabe_ito
+from distlab.show.look import FAINT, INK, MID, SERIES, WIDTH, okabe_ito
 from distlab.show.panel import Panel, slider, switch
-from distlab.show.picture import INCHES
 
 NUM_STEPS = 5
 _NAMES = ("0 before", "1 replicate", "2 split", "3 compute", "4 synchronise", "5 update")
 _KINDS = ("weights", "weights", "12 rows", "gradient", "gradient", "weights")
 _RIGHT = ("different", "same", "", "different", "same", "same")  # what ranks should be
 _HEIGHT, _TOP, _BOTTOM = 4.1, 0.9, 0.72  # inches: of the picture, above and below its rows
-_EDGES = (1.1, 2.32, 3.54, 5.66, 6.94, 8.26, INCHES - 0.05)
+_EDGES = (1.1, 2.32, 3.54, 5.66, 6.94, 8.26, WIDTH - 0.05)
 
 
 def data_parallel(ranks: int = 4, forget_to_divide: bool = False, forget_to_broadcast: bool = False) -> Panel:
@@ -64,7 +63,7 @@ def _draw_grid(board: Board, ranks: int, step: int, pitch: float) -> None:
         board.word(0.12, y, f"rank {row}" if row < ranks else "one process", align="left")
     for number, (name, kind) in enumerate(zip(_NAMES, _KINDS, strict=True)):
         x = (_EDGES[number] + _EDGES[number + 1]) / 2
-        weight, colour = "bold" if number == step else "", INK if number <= step else PALE
+        weight, colour = "bold" if number == step else "", INK if number <= step else MID
         _stack(board, x, 0.64, name, kind, weight=weight, colour=colour)
     board.lines([(0.12, _TOP + ranks * pitch, _EDGES[-1], _TOP + ranks * pitch)], INK)
     waiting = [number for number in range(len(_NAMES)) if number > step]

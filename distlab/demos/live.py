@@ -21,12 +21,12 @@ from distlab.show.board import Board
 from distlab.show.chart import draw_lanes
 from distlab.show.lanes import Lane, lanes_of
 from distlab.show.live import LivePanel, Show
+from distlab.show.look import WIDTH
 from distlab.show.measured import measured
-from distlab.show.picture import INCHES
 
 RANKS, STEPS, SLOW = 4, 8, 2
 _HEIGHT = 3.2
-_AREA = (0.85, 0.5, INCHES - 0.85, _HEIGHT - 0.65)
+_AREA = (0.85, 0.5, WIDTH - 0.85, _HEIGHT - 0.65)
 _EVERY = 0.25  # seconds between two pictures
 _LIMIT = 30.0  # seconds for a run
 

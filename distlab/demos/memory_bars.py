@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distlab.machine.memory import CARDS, Card
-from distlab.show.board import MARGIN, Board, Rectangle
-from distlab.show.colours import INK, PALE, SERIES, WHITE
-from distlab.show.picture import INCHES
+from distlab.show.board import MARGIN, Board
+from distlab.show.look import INK, MID, SERIES, WHITE, WIDTH
+from distlab.show.marks import Rectangle
 
 KINDS = ("parameters", "gradients", "optimizer", "activations")
 _LOOKS = dict(zip(KINDS, SERIES))
@@ -39,7 +39,7 @@ def draw_bars(board: Board, held: Sequence[dict[str, float]], shared: Sequence[s
     largest card; what is longer is cut, and its amount written.
     """
     for stage in range(chosen + 1, len(held)):
-        board.word(_sides(stage)[2], _FLOOR + 0.22, f"stage {stage}", colour=PALE)
+        board.word(_sides(stage)[2], _FLOOR + 0.22, f"stage {stage}", colour=MID)
     held = held[: chosen + 1]
     totals = [sum(kinds.values()) for kinds in held]
     high = next((1.12 * card.bytes for card in CARDS if max(totals) < card.bytes), 1.12 * CARDS[-1].bytes)
@@ -100,13 +100,13 @@ def _draw_pieces(board: Board, held: Sequence[dict[str, float]], high: float) ->
             if y1 - y0 > 0.18 and (y0 + y1) / 2 > _CUT:
                 letters.append((middle, (y0 + y1) / 2, kind[0].upper()))
         if boxes:
-            board.boxes(boxes, _LOOKS[kind], width=0.6)
+            board.boxes(boxes, _LOOKS[kind])
     board.numbers(letters)
 
 
 def draw_table(board: Board, stage: int, held: dict[str, float], with_activations: bool) -> None:
     """Writes what one GPU holds in a stage, by kind and together."""
-    right, y = INCHES - MARGIN, _ROWS
+    right, y = WIDTH - MARGIN, _ROWS
     board.lines([(_TABLE - 0.14, _TOP, _TABLE - 0.14, board.height - 0.1)])
     board.word(_TABLE, y - 0.42, f"stage {stage}, each GPU", align="left", weight="bold")
     letters = []

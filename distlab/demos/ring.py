@@ -11,7 +11,7 @@ import torch.distributed as dist
 from distlab.demos.course import built_in
 from distlab.ranks.launch import run
 from distlab.show.board import Board
-from distlab.show.colours import FAINT, INK, SERIES, WHITE, Look, okabe_ito
+from distlab.show.look import FAINT, INK, SERIES, Look, okabe_ito
 from distlab.show.panel import Panel, slider
 
 RING, HUB = "ring, each rank", "hub, through rank 0"
@@ -146,7 +146,7 @@ def _draw_bars(board: Board, ranks: int, step: int) -> None:
         board.word(_BARS, y, name, align="left")
         board.frames([(_BARS, y + 0.2, _BARS + _LONGEST, y + 0.5)], FAINT, 1.0)
         if sent[name]:
-            board.boxes([(_BARS, y + 0.2, _BARS + _LONGEST * sent[name] / most, y + 0.5)], look, edge=WHITE)
+            board.boxes([(_BARS, y + 0.2, _BARS + _LONGEST * sent[name] / most, y + 0.5)], look)
         board.word(_BARS + 0.08, y + 0.7, f"{sent[name]:.3g} S", align="left", colour=INK, weight="bold")
     board.word(_BARS, _TOP + 2.2, f"in the end: {most / ranks:.3g} S and {most:g} S;", align="left", size=10)
     board.word(_BARS, _TOP + 2.45, f"in all {most:g} S, both times", align="left", size=10)

@@ -6,17 +6,17 @@ import math
 
 from distlab.demos import gate
 from distlab.demos.gate import NUM_EXPERTS, NUM_LINES, NUM_TOKENS, Routing
-from distlab.show.board import Board, Rectangle
-from distlab.show.colours import INK, WHITE, Look, okabe_ito
+from distlab.show.board import Board
 from distlab.show.letters import width_of
+from distlab.show.look import INK, WHITE, WIDTH, Look, okabe_ito
+from distlab.show.marks import Rectangle
 from distlab.show.panel import Panel, choice, slider
-from distlab.show.picture import INCHES
 
 ALPHAS = (0.0, 0.01, 0.1)
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, math.inf)
 _HEIGHT = 4.2
 _LEFT, _RIGHT = 1.72, 1.2  # inches beside the queues
-_PLACE = (INCHES - _LEFT - _RIGHT) / NUM_TOKENS
+_PLACE = (WIDTH - _LEFT - _RIGHT) / NUM_TOKENS
 _TEXT, _TOP, _LANE = 0.55, 1.4, 0.305  # inches: middle of the text's line, top of the queues, a queue
 _LOOKS = {"first choice": Look(okabe_ito["sky blue"], ""), "second choice": Look(okabe_ito["yellow"], "")}
 
@@ -90,14 +90,14 @@ def _draw_queues(board: Board, routed: Routing, capacity: int) -> None:
         for place, (token, number) in enumerate(queue):
             board.word(_x(place), y, _shown(routed.line[token]), size=12)
             (kept[list(_LOOKS)[number]] if place < capacity else hollow).append(_box(place, y))
-        board.lines([(_LEFT + len(queue) * _PLACE, y, INCHES - _RIGHT, y)])
+        board.lines([(_LEFT + len(queue) * _PLACE, y, WIDTH - _RIGHT, y)])
         out = max(0, len(queue) - capacity)
         text = f"{len(queue)}" + f", {out} dropped" * bool(out)
-        board.word(INCHES - _RIGHT + 0.06, y, text, size=10, align="left")
+        board.word(WIDTH - _RIGHT + 0.06, y, text, size=10, align="left")
     for name, rectangles in kept.items():
         board.boxes(rectangles, _LOOKS[name])
     _draw_hollow(board, hollow)
-    board.word(INCHES - _RIGHT + 0.06, _TOP - 0.12, "tokens", size=10, align="left")
+    board.word(WIDTH - _RIGHT + 0.06, _TOP - 0.12, "tokens", size=10, align="left")
 
 
 def _draw_hollow(board: Board, rectangles: list[Rectangle]) -> None:
@@ -120,7 +120,7 @@ def _draw_ranks(board: Board, loads: list[int], capacity: int, ranks: int) -> No
         board.word(_LEFT - 0.12, _TOP + (expert + 0.5) * _LANE, f"expert {expert}", align="right")
     for rank, kept in enumerate(by_rank(loads, capacity, ranks)):
         y0, y1 = _TOP + rank * each * _LANE, _TOP + (rank + 1) * each * _LANE
-        board.frames([(0.08, y0 + 0.02, INCHES - _RIGHT + 0.02, y1 - 0.02)], INK, 1.0)
+        board.frames([(0.08, y0 + 0.02, WIDTH - _RIGHT + 0.02, y1 - 0.02)], INK, 1.0)
         board.word(0.44, (y0 + y1) / 2 - 0.09, f"rank {rank}", size=10)
         board.word(0.44, (y0 + y1) / 2 + 0.1, f"takes {kept}", size=10)
 

@@ -11,15 +11,14 @@ from distlab.machine.machines import Link
 from distlab.machine.timeline import Timeline
 from distlab.show.board import Board
 from distlab.show.chart import Chart, draw_lanes
-from distlab.show.colours import SERIES, Look, okabe_ito
 from distlab.show.lanes import Box, Lane
+from distlab.show.look import SERIES, WIDTH, Look, okabe_ito
 from distlab.show.panel import Panel, choice, slider
-from distlab.show.picture import INCHES
 
 SCHEDULES = ("naive", "GPipe", "1F1B", "interleaved, v = 2", "ZB-H1")
 _HEIGHT = 3.9
 _TOP = 0.5  # inches over the lanes
-_AREA = (0.85, _TOP, INCHES - 2.0, _HEIGHT - 0.62)
+_AREA = (0.85, _TOP, WIDTH - 2.0, _HEIGHT - 0.62)
 _LOOKS = {
     "F": SERIES[0],
     "B": SERIES[1],
@@ -151,7 +150,7 @@ def _lanes(timeline: Timeline) -> list[Lane]:
 
 
 def _draw_held(board: Board, chart: Chart, held: list[float], most: int) -> None:
-    left, room = INCHES - 0.98, 0.62
+    left, room = WIDTH - 0.98, 0.62
     board.word(left, _TOP - 0.12, "holds at most", align="left", size=9)
     for stage, number in enumerate(held):
         y = chart.y(stage)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from distlab.demos.tensor_picture import draw_layer
 from distlab.demos.tensor_steps import LAYERS, PLACES, WIDTH, Block, Layer, layer, mine
 from distlab.show.board import MARGIN, Board
+from distlab.show import look
 from distlab.show.panel import Panel, choice
-from distlab.show.picture import INCHES
 
 RANKS = (1, 2, 4, 8)
 # GPT-3's b, s and h, and bytes a number: Narayanan et al., arXiv 2104.04473, and Brown et al., arXiv 2005.14165.
@@ -52,7 +52,7 @@ def draw(what: str, ranks: int, step: int) -> Board:
     so_far, bottom = f"{forward} forward, {backward} backward", _HEIGHT - 0.16
     megabytes = _mb(real_megabytes(ranks, forward + backward))
     board.word(MARGIN, bottom, f"all-reduces: {so_far}", align="left", weight="bold", size=12)
-    board.word(INCHES - MARGIN, bottom, f"sent by each rank, at GPT-3's size: {megabytes}", align="right")
+    board.word(look.WIDTH - MARGIN, bottom, f"sent by each rank, at GPT-3's size: {megabytes}", align="right")
     board.say(now.words if now else _beginning(cut), _who_holds_what(cut, ranks), _count(so_far, ranks))
     if not step:
         board.say("GPT-3's size is b · s · h = 1 · 2,048 · 12,288 numbers, of 16 bits each.")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from distlab.demos.tensor_steps import Block, Column, Layer, Step
 from distlab.show.blocks import Cut, draw_cuts
-from distlab.show.board import LETTERS, MARGIN, Board, Rectangle
-from distlab.show.colours import FAINT, INK, okabe_ito
-from distlab.show.picture import INCHES
+from distlab.show.board import LETTERS, MARGIN, Board
+from distlab.show.look import FAINT, INK, WIDTH, okabe_ito
+from distlab.show.marks import Rectangle
 
 _MIDDLES = (1.19, 3.0)  # inches: of the row of the forward pass, and of the backward pass
 _LENGTHS = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.5, "D": 0.78, "3D": 1.35}}  # inches of an axis
@@ -38,7 +38,7 @@ def draw_layer(board: Board, layer: Layer, ranks: int, step: int) -> None:
     board.word(MARGIN, 0.52, "forward →", align="left", weight="bold")
     board.word(MARGIN, 2.28, "← backward", align="left", weight="bold")
     key = "a number: the rank that holds it; grey: whole on every rank"
-    board.word(INCHES - MARGIN, 2.28, key, align="right", size=10)
+    board.word(WIDTH - MARGIN, 2.28, key, align="right", size=10)
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def _placed(layer: Layer, ranks: int) -> dict[str, _Place]:
     axes = {axis for column in layer.columns for block in column.blocks for axis in block.axes}
     lengths = _LENGTHS["3D" if "3D" in axes else "4D"]
     widths = [_width(column, lengths) for column in layer.columns]
-    room = INCHES - 2 * MARGIN
+    room = WIDTH - 2 * MARGIN
     stretch = min(_STRETCH, max(1.0, (room - _GAP * (len(widths) - 1)) / sum(widths)))
     widths = [width * stretch for width in widths]
     gap = min(_GAP, (room - sum(widths)) / (len(widths) - 1))
-    left = (INCHES - sum(widths) - gap * (len(widths) - 1)) / 2
+    left = (WIDTH - sum(widths) - gap * (len(widths) - 1)) / 2
     placed = {}
     for column, width in zip(layer.columns, widths):
         for y, thing in zip(_MIDDLES, (column.forward, column.backward)):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distlab.course.places import ROOT
 from distlab.pictures import five_steps, hero, ring, staircase
-from distlab.pictures.drawing import Drawing
+from distlab.show.drawing import Drawing
 
 # Beside the notebooks, so that a class release and an assignment have them in the same place.
 FOLDERS = ROOT / "labs" / "pictures", ROOT / "solutions" / "pictures"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distlab.pictures.drawing import LARGE, SMALL, Drawing
-from distlab.show.colours import PLAIN, SERIES
+from distlab.show.drawing import LARGE, SMALL, Drawing
+from distlab.show.look import PLAIN, SERIES
 
 RANKS = 4
 _LEFT, _COLUMN, _BOX, _HIGH = 212, 130, 116, 36

@@ -13,10 +13,10 @@ from distlab.course.notebook import Notebook
 from distlab.course.places import ROOT
 from distlab.machine.machines import classroom
 from distlab.machine.replay import replay
-from distlab.pictures.drawing import Drawing
 from distlab.ranks.launch import run
-from distlab.show.colours import CARD, CARD_INK, CARD_MID, okabe_ito
+from distlab.show.drawing import Drawing
 from distlab.show.lanes import Lane, lanes_of, looks_of
+from distlab.show.look import CARD, CARD_INK, CARD_MID, okabe_ito
 
 CELL = """def average_gradients(model, num_rows):
     for p in model.parameters():

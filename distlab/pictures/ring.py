@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distlab.pictures.drawing import LARGE, SMALL, Drawing
-from distlab.show.colours import SERIES, UNLABELLED
+from distlab.show.drawing import LARGE, SMALL, Drawing
+from distlab.show.look import SERIES, UNLABELLED
 
 RANKS = 3
 _NAMES = "abc"

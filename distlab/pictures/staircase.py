@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distlab.pictures.drawing import LARGE, SMALL, Drawing
-from distlab.show.colours import BACKWARD, FORWARD
+from distlab.show.drawing import LARGE, SMALL, Drawing
+from distlab.show.look import BACKWARD, FORWARD
 
 STAGES = MICRO_BATCHES = 4
 _LEFT, _TICK, _LANE, _HIGH, _TOP = 92, 58, 46, 38, 46

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from distlab.events import Memory, Span
 from distlab.machine.units import quantity
-from distlab.show.colours import FAINT, INK, PALE, WHITE, looks_in_turn
-from distlab.show.picture import INCHES, new_figure
+from distlab.show.board import HANDLE, Board
+from distlab.show.chart import room_of
+from distlab.show.look import LETTERS, MID, RULE, looks_in_turn
+from distlab.show.marks import Point, Rectangle
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "buffers", "other")
 MOST_NAMES = 14  # spans whose names are written over the picture
-_LEFT, _RIGHT, _TOP, _LINE, _HEIGHT, _BOTTOM = 0.9, 0.3, 0.35, 0.14, 2.2, 0.65  # inches
+LOOKS = looks_in_turn(KINDS)
 
 
 class Stretch(NamedTuple):
@@ -73,76 +74,96 @@ class Looks:
         return any(event.time for event in self.events)
 
 
-def panels(title: Sequence[str], number: int) -> tuple[list[Axes], Figure]:
-    """Axes beside each other, under the lines of a title."""
-    top = _TOP + _LINE * (len(title) - 1)
-    height = top + _HEIGHT + _BOTTOM
-    figure = new_figure(height)
-    figure.text(_LEFT / INCHES, 1 - 0.08 / height, "\n".join(title), va="top", color=INK)
-    width, gap = 1 - (_LEFT + _RIGHT) / INCHES, 0.02
-    each = (width - gap * (number - 1)) / number
-    places = [_LEFT / INCHES + place * (each + gap) for place in range(number)]
-    return [figure.add_axes((x, _BOTTOM / height, each, _HEIGHT / height)) for x in places], figure
+def draw(board: Board, area: Rectangle, looks: Looks, top: int, by_time: bool, with_axis: bool = True) -> None:
+    """Each kind on top of the one before, in an area that is ``top`` bytes and a little high.
+
+    What was noted holds until the next note, or until a gap where nobody looked.
+    """
+    panel = _Panel(board, area, looks, 1.12 * top or 1.0, by_time)
+    panel.draw_kinds()
+    panel.draw_peak()
+    panel.name_spans()
+    panel.draw_axes(with_axis)
 
 
-def draw(axes: Axes, looks: Looks, top: int, by_time: bool) -> None:
-    """Each kind on top of the one before; what was noted holds until the next note, pale where nobody looked."""
-    events = looks.events
-    begin = events[0].time
-    times = [event.time - begin for event in events] if by_time else list(range(len(events)))
-    times.append(times[-1] + (times[-1] / len(times) or 1.0))
-    below = [0] * len(times)
-    for kind, style_of in looks_in_turn(KINDS).items():
-        held = [getattr(event, kind) for event in (*events, events[-1])]
-        tops = [lower + bytes for lower, bytes in zip(below, held)]
-        if any(held):
-            style = {"facecolor": style_of.colour, "hatch": style_of.hatch, "edgecolor": WHITE, "linewidth": 0.5}
-            axes.fill_between(times, below, tops, step="post", label=kind, **style)
-        below = tops
-    axes.axhline(max(event.total for event in events), color=PALE, linewidth=0.8, linestyle=(0, (4, 3)))
-    if by_time:
-        _pale(axes, [(times[look], times[look + 1]) for look in sorted(looks.last_before_a_gap)])
-    _name_spans(axes, looks.spans, times)
-    axes.set_xlim(0, times[-1])
-    axes.set_ylim(0, 1.12 * top or 1)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(lambda bytes, _: quantity(bytes, "B"))
-    if by_time:
-        axes.xaxis.set_major_formatter(lambda seconds, _: quantity(seconds, "s"))
-    else:
-        axes.set_xticks([])
-    axes.tick_params(length=2, color=PALE, labelcolor=INK)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-
-
-def _name_spans(axes: Axes, spans: Sequence[Stretch], times: Sequence[float]) -> None:
-    """Writes the names of the outermost spans where they are, if they are few."""
-    outermost: list[Stretch] = []
-    for span in spans:
-        if not outermost or span.first >= outermost[-1].last:
-            outermost.append(span)
-    if len(outermost) > MOST_NAMES:
-        return
-    for span in outermost:
-        start, end = times[span.first], times[min(span.last, len(times) - 1)]
-        axes.axvline(start, color=PALE, linewidth=0.5)
-        axes.text((start + end) / 2, 0.985, span.name, transform=axes.get_xaxis_transform(), ha="center", va="top")
-
-
-def explain(axes: Axes, runs: Sequence[Looks], by_time: bool) -> None:
-    """A legend of the kinds that occur, below the picture."""
-    from matplotlib.patches import Patch
-
-    styles = looks_in_turn(KINDS)
+def explain(board: Board, x: float, y: float, runs: Sequence[Looks], by_time: bool) -> float:
+    """A legend of the kinds that occur, from ``x`` on; returns how far down it reaches."""
     there = [kind for kind in KINDS if any(getattr(event, kind) for looks in runs for event in looks.events)]
-    patches = [Patch(facecolor=styles[k].colour, hatch=styles[k].hatch, edgecolor=WHITE, label=k) for k in there]
+    entries = {kind: partial(board.patch, LOOKS[kind]) for kind in there}
     if by_time and any(looks.last_before_a_gap for looks in runs):
-        patches.append(Patch(facecolor=WHITE, edgecolor=PALE, label="pale: not looked at"))
-    where = {"loc": "upper left", "bbox_to_anchor": (0, -0.28 / _HEIGHT), "borderaxespad": 0}
-    axes.legend(handles=patches, ncols=len(KINDS) + 1, frameon=False, handlelength=1.8, **where)
+        entries["not looked at"] = lambda x, y: board.frames([(x, y - 0.08, x + HANDLE, y + 0.08)], MID, 0.8, True)
+    return board.legend(x, y, entries)
 
 
-def _pale(axes: Axes, stretches: Sequence[tuple[float, float]]) -> None:
-    """Lays a veil over what was drawn there."""
-    bars = [(start, end - start) for start, end in stretches]
-    axes.broken_barh(bars, (0, 1), transform=axes.get_xaxis_transform(), facecolor=WHITE, alpha=0.7, zorder=1.5)
+class _Panel:
+    """One rank's looks in an area of a board: times from left to right, ``high`` bytes from the floor to the top."""
+
+    def __init__(self, board: Board, area: Rectangle, looks: Looks, high: float, by_time: bool):
+        self.board, self.looks, self.by_time, self.high = board, looks, by_time, high
+        self.left, self.top, self.right, self.floor = area
+        events = looks.events
+        times = [event.time - events[0].time for event in events] if by_time else list(map(float, range(len(events))))
+        self.times = [*times, times[-1] + (times[-1] / len(times) or 1.0)]
+
+    def x(self, time: float) -> float:
+        """Where a moment is."""
+        return self.left + (self.right - self.left) * time / self.times[-1]
+
+    def y(self, bytes: float) -> float:
+        """How far down so many bytes reach."""
+        return self.floor - (self.floor - self.top) * bytes / self.high
+
+    def draw_kinds(self) -> None:
+        """An area for each kind and each stretch of time in which somebody looked."""
+        below = [0] * len(self.looks.events)
+        for kind in KINDS:
+            held = [getattr(event, kind) for event in self.looks.events]
+            tops = [lower + bytes for lower, bytes in zip(below, held)]
+            for first, last in self._stretches():
+                if any(held[first : last + 1]):
+                    over, under = self._steps(tops, first, last), self._steps(below, first, last)
+                    self.board.area([*over, *reversed(under)], LOOKS[kind])
+            below = tops
+
+    def _stretches(self) -> list[tuple[int, int]]:
+        """The first and the last look of each stretch without a gap; what came in a gap's end is held to it."""
+        ends = sorted(self.looks.last_before_a_gap | {len(self.looks.events) - 1}) if self.by_time else []
+        return list(zip([0, *(end + 1 for end in ends)], ends)) or [(0, len(self.looks.events) - 1)]
+
+    def _steps(self, tops: Sequence[int], first: int, last: int) -> list[Point]:
+        points = []
+        for look in range(first, last + 1):
+            is_before_a_gap = self.by_time and look in self.looks.last_before_a_gap
+            end = self.times[look] if is_before_a_gap and look > first else self.times[look + 1]
+            points += [(self.x(self.times[look]), self.y(tops[look])), (self.x(end), self.y(tops[look]))]
+        return points
+
+    def draw_peak(self) -> None:
+        """A line at the most that was held."""
+        y = self.y(max(event.total for event in self.looks.events))
+        self.board.lines([(self.left, y, self.right, y)], MID, 1.0, style="--")
+
+    def name_spans(self) -> None:
+        """Writes the names of the outermost spans over where they are, if they are few, and where they fit."""
+        outermost: list[Stretch] = []
+        for span in self.looks.spans:
+            if not outermost or span.first >= outermost[-1].last:
+                outermost.append(span)
+        for span in outermost if len(outermost) <= MOST_NAMES else ():
+            x0, x1 = self.x(self.times[span.first]), self.x(self.times[min(span.last, len(self.times) - 1)])
+            self.board.lines([(x0, self.top, x0, self.floor)], RULE, 0.8, style=":")
+            if room_of(span.name, LETTERS) <= x1 - x0:
+                self.board.word((x0 + x1) / 2, self.top + 0.12, span.name)
+
+    def draw_axes(self, with_bytes: bool) -> None:
+        """The floor and the left side, with bytes beside it, and seconds below where looks have times."""
+        sides = [(self.left, self.top, self.left, self.floor), (self.left, self.floor, self.right, self.floor)]
+        self.board.lines(sides, RULE, 0.8)
+        for bytes in MaxNLocator(4).tick_values(0, self.high) if with_bytes else ():
+            if 0 <= bytes <= self.high:
+                self.board.lines([(self.left - 0.05, self.y(bytes), self.left, self.y(bytes))], RULE, 0.8)
+                self.board.word(self.left - 0.1, self.y(bytes), quantity(bytes, "B"), align="right", colour=MID)
+        for time in MaxNLocator(6).tick_values(0, self.times[-1]) if self.by_time else ():
+            if 0 <= time <= self.times[-1]:
+                self.board.lines([(self.x(time), self.floor, self.x(time), self.floor + 0.05)], RULE, 0.8)
+                self.board.word(self.x(time), self.floor + 0.18, quantity(time, "s"), colour=MID)

@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
+from distlab.show.board import MARGIN, Board
+from distlab.show.letters import width_of
+from distlab.show.look import FAINT, LETTERS, RULE, SERIES, WIDTH, Look
+from distlab.show.marks import Rectangle
+from distlab.show.picture import Picture
 
-from distlab.show.board import MARGIN, Board, Rectangle
-from distlab.show.colours import FAINT, PALE, SERIES, WHITE, Look
-from distlab.show.picture import INCHES, Picture
-
-_TOP, _BOTTOM = 0.42, 0.5  # inches: for the title, for the shapes' names
-_GAP = 0.16  # inches between two things
-_SIZE = 8.0  # points of letters
+_TOP, _BOTTOM = 0.72, 0.62  # inches: for the title, for the shapes' names
+_GAP = 0.22  # inches between two things
 _WHOLE = Look(FAINT, "")
 _SAYS = {
     "Σ": ["  here the parts of every sum meet: an all-reduce"],
@@ -79,13 +78,13 @@ class BlocksPicture(Picture):
     def _sign(sign: str) -> str:
         return " ".join([*sign.split("\n"), *_SAYS.get(sign, ())])
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """The row of matrices."""
         tallest = max((thing.size[0] for thing in self.things if isinstance(thing, Matrix)), default=1.0)
         board = Board("", _TOP + tallest + _BOTTOM)
-        board.word(MARGIN, 0.135, self.title, _SIZE, "left")
+        board.word(MARGIN, 0.16, self.title, align="left")
         widths = [thing.size[1] if isinstance(thing, Matrix) else _width_of(thing) for thing in self.things]
-        gap = min(_GAP, max(0.0, INCHES - 2 * MARGIN - sum(widths)) / max(1, len(widths) - 1))
+        gap = min(_GAP, max(0.0, WIDTH - 2 * MARGIN - sum(widths)) / max(1, len(widths) - 1))
         left, middle = MARGIN, _TOP + tallest / 2
         for thing, width in zip(self.things, widths):
             if isinstance(thing, Matrix):
@@ -93,29 +92,31 @@ class BlocksPicture(Picture):
             else:
                 board.word(left + width / 2, middle, thing, _font(thing))
             left += width + gap
-        return board.figure()
+        return board
 
 
 def _width_of(sign: str) -> float:
-    return 0.012 * _font(sign) * max(map(len, sign.split("\n"))) * 0.72
+    return max(width_of(line, _font(sign)) for line in sign.split("\n"))
 
 
 def _font(sign: str) -> float:
-    return 14.0 if len(sign) < 3 else _SIZE
+    return 22.0 if len(sign) < 3 else LETTERS
 
 
 def _draw(board: Board, matrix: Matrix, left: float, middle: float) -> None:
     height, width = matrix.size
     top, bottom = middle - height / 2, middle + height / 2
     across = len(matrix.owners) if matrix.cut == "columns" else 1
-    draw_cuts(board, [Cut((left, top, left + width, bottom), matrix.owners, across)], {_SIZE: 0.0}, edge=PALE)
+    draw_cuts(
+        board, [Cut((left, top, left + width, bottom), matrix.owners, across)], {LETTERS: 0.24, 11.0: 0.0}, edge=RULE
+    )
     for number, label in enumerate(matrix.labels):
         along = (number + 0.5) / len(matrix.labels)
         if matrix.cut == "columns":
-            board.word(left + along * width, top - 0.09, label, _SIZE)
+            board.word(left + along * width, top - 0.14, label)
         else:
-            board.word(left - 0.04, top + along * height, label, _SIZE, "right")
-    board.word(left + width / 2, bottom + 0.185, f"{matrix.name}\n{matrix.rows} × {matrix.columns}", _SIZE)
+            board.word(left - 0.04, top + along * height, label, align="right")
+    board.word(left + width / 2, bottom + 0.3, f"{matrix.name}\n{matrix.rows} × {matrix.columns}")
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Cut:
             yield owner, (left + self.rim, top + self.rim, left + wide - self.rim, top + high - self.rim)
 
 
-def draw_cuts(board: Board, cuts: Sequence[Cut], sizes: Mapping[float, float], edge: str = WHITE) -> None:
+def draw_cuts(board: Board, cuts: Sequence[Cut], sizes: Mapping[float, float], edge: str = "") -> None:
     """Draws all pieces, one owner after the other; what is whole has an ``edge`` of that colour.
 
     Their owners stand in them, in the first of ``sizes``, in points, for which a piece has so many inches.
@@ -151,7 +152,13 @@ def draw_cuts(board: Board, cuts: Sequence[Cut], sizes: Mapping[float, float], e
         x0, y0, x1, y1 = piece
         size = next((size for size, least in sizes.items() if min(x1 - x0, y1 - y0) > least), 0)
         if size:
-            board.numbers([((x0 + x1) / 2, (y0 + y1) / 2, "all" if owner is None else str(owner))], size)
+            words = "all" if owner is None else str(owner)
+            board.numbers([((x0 + x1) / 2, (y0 + y1) / 2, words)], _look(owner), size)
     for owner, pieces in by_owner.items():
-        look = _WHOLE if owner is None else SERIES[owner % len(SERIES)]
-        board.boxes(pieces, look, edge if owner is None else WHITE)
+        board.boxes(pieces, _look(owner))
+        if owner is None and edge:
+            board.frames(pieces, edge, 0.8)
+
+
+def _look(owner: int | None) -> Look:
+    return _WHOLE if owner is None else SERIES[owner % len(SERIES)].plain

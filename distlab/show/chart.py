@@ -6,16 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from distlab.machine.intervals import Interval
 from distlab.show.board import Board, Rectangle
-from distlab.show.colours import COMMUNICATION, INK, PALE, WHITE, Look, okabe_ito, stem
-from distlab.show.lanes import Box, Lane, looks_of, merged, times
+from distlab.show.lanes import Box, Lane, looks_of, merged
 from distlab.show.letters import width_of
+from distlab.show.look import LETTERS, MID, Look, look_of_message, stem
 
 UNNAMED = "computes"  # in a key: work in no span
 _HIGHEST = 0.62  # inches of a lane
+_SIZES = (LETTERS, 12.0, 10.0)  # points of labels, as many as fit
 _MOST_LETTERS = 300  # words that a board can hold without becoming slow
-_DARK = okabe_ito["blue"]
 _APART = 0.005  # inches
 _ROOM = 0.2 / 72  # inches beside a text, for each point of its size
 
@@ -25,10 +24,10 @@ class Style(NamedTuple):
 
     box: tuple[float, float]
     band: tuple[float, float] = (0.777, 0.95)
-    size: float = 11.0  # points, of names
+    size: float = LETTERS  # points, of names
     gap: float = 0.1  # inches from a lane to its name
-    edge: float = 1.0
-    narrow: float = 0.04  # inches: a narrower box has no edge
+    apart: float = 0.014  # inches between two boxes
+    narrow: float = 0.04  # inches: a narrower box touches the next
     together: float = 0.0  # inches: narrower boxes are one with their like beside them
     least: float = 0.01  # inches that even the narrowest box is wide
 
@@ -68,36 +67,59 @@ class Chart:
                 by_kind[box.kind].append((x0, y0, max(x1, x0 + self.style.least), y1))
         there = {kind: look for kind, look in looks.items() if kind in by_kind}
         for kind, look in there.items():
-            self.board.boxes(by_kind[kind], look, width=self.style.edge, narrow=self.style.narrow)
+            self.board.boxes(by_kind[kind], look, self.style.apart, self.style.narrow)
         return there
 
-    def draw_bands(self, bands: Iterable[Iterable[Interval]]) -> None:
-        """Draws by lane when something is on its links."""
-        places = [(number, *times) for number, of_lane in enumerate(bands) for times in of_lane]
-        rectangles = [self._rectangle(number, self.style.band, start, end) for number, start, end in places]
-        self.board.boxes(rectangles, COMMUNICATION, width=self.style.edge, narrow=self.style.narrow)
+    def draw_bands(self, narrow: float = 0.0) -> dict[str, Look]:
+        """Draws under each lane what is on its links, by kind; returns the looks of those that occur."""
+        by_kind: defaultdict[str, list[Rectangle]] = defaultdict(list)
+        for number, lane in enumerate(self.lanes):
+            for band in self.merged(lane.messages, narrow):
+                by_kind[band.kind].append(self._rectangle(number, self.style.band, band.start, band.end))
+        looks = {kind: look_of_message(kind) for kind in sorted(by_kind)}
+        for kind, look in looks.items():
+            self.board.boxes(by_kind[kind], look, self.style.apart, self.style.narrow)
+        return looks
+
+    def draw_waits(self, narrow: float = 0.0) -> bool:
+        """Draws dotted lines where a rank waits, with what it waits for if there is room; whether there are any."""
+        lines: list[Rectangle] = []
+        for number, lane in enumerate(self.lanes):
+            y = self.y(number)
+            for wait in self.merged(lane.waits, narrow):
+                x0, x1 = self.x(wait.start), self.x(wait.end)
+                if not lane.name or not self.has_room(wait, wait.label, self.style.size):
+                    lines.append((x0, y, x1, y))
+                    continue
+                half = room_of(wait.label, self.style.size) / 2
+                self.board.word((x0 + x1) / 2, y, wait.label, self.style.size, colour=MID)
+                lines += [(x0, y, (x0 + x1) / 2 - half, y), ((x0 + x1) / 2 + half, y, x1, y)]
+        self.board.lines(lines, MID, 1.2, style=":", under=True)
+        return bool(lines)
 
     def label_boxes(self, looks: Mapping[str, Look], size: float) -> None:
         """Writes into each box of a lane that has a name its label, or its beginning, if it fits."""
         for number, lane in enumerate(self.lanes):
             for box in self.merged(lane.boxes, room_of("F", size)) if lane.name else ():
-                look = looks[box.kind]
-                colour, around = WHITE if look.colour == _DARK else INK, look.colour if look.hatch else ""
-                self.label(number, box, _short_forms(box.label), size, colour, around)
-
-    def label(self, number: int, box: Box, texts: Iterable[str], size: float, colour: str, around: str) -> None:
-        """Writes the first of some texts that fits into a box, if any does."""
-        text = next((text for text in texts if self._has_room(box, text, size)), "")
-        self.board.word(self.x((box.start + box.end) / 2), self.y(number), text, size, colour=colour, around=around)
+                look, rim = looks[box.kind], looks[box.kind].colour if looks[box.kind].hatch else ""
+                text = next((text for text in _short_forms(box.label) if self.has_room(box, text, size)), "")
+                middle = self.x((box.start + box.end) / 2)
+                self.board.word(middle, self.y(number), text, size, colour=look.ink, around=rim)
 
     def size_of_labels(self, sizes: Sequence[float]) -> float:
         """The first of some sizes in which every box has room for its label; 0 if there is none, or they are many."""
         boxes = [box for lane in self.lanes for box in lane.boxes]
         if len(boxes) > _MOST_LETTERS:
             return 0
-        return next((size for size in sizes if all(self._has_room(box, box.label, size) for box in boxes)), 0)
+        return next((size for size in sizes if all(self.has_room(box, box.label, size) for box in boxes)), 0)
 
-    def _has_room(self, box: Box, text: str, size: float) -> bool:
+    def kinds_without_room(self, size: float) -> set[str]:
+        """The kinds of which some box has no room for its label: their hatches tell what they are."""
+        boxes = (box for lane in self.lanes for box in self.merged(lane.boxes, self.style.together))
+        return {box.kind for box in boxes if not self.has_room(box, _short_forms(box.label)[-1], size)}
+
+    def has_room(self, box: Box, text: str, size: float) -> bool:
+        """Whether a text fits into a box."""
         return room_of(text, size) <= (box.end - box.start) * self.inches_of_second
 
     def merged(self, boxes: Iterable[Box], narrow: float) -> list[Box]:
@@ -135,15 +157,18 @@ def draw_lanes(
     chart = Chart(board, area, lanes, *times_shown, WITH_BANDS if has_bands else ALONE)
     looks = looks or looks_of(lanes)
     chart.draw_names()
-    board.lines([(chart.left, chart.y(number), chart.right, chart.y(number)) for number in range(len(lanes))])
-    size = chart.size_of_labels((11, 9))
-    shown = {kind: Look(look.colour, "") for kind, look in looks.items()} if size else looks
-    key = {kind or unnamed: looks[kind] for kind in chart.draw_boxes(shown)}
+    board.lines(
+        [(chart.left, chart.y(number), chart.right, chart.y(number)) for number in range(len(lanes))], under=True
+    )
+    size = chart.size_of_labels(_SIZES)
+    shown = {kind: look.plain for kind, look in looks.items()} if size else looks
+    key = {kind or unnamed: shown[kind] for kind in chart.draw_boxes(shown)}
     if size:
         chart.label_boxes(shown, size)
-    chart.draw_bands([times(lane.messages) for lane in lanes])
+    key |= chart.draw_bands()
+    chart.draw_waits()
     bottom = chart.y(len(lanes), 0) + 0.13
     for x, words in zip((chart.left, chart.right), ends):
-        board.word(x, bottom, words, colour=PALE)
-    board.key(chart.left, bottom + 0.3, key | ({"on a link": COMMUNICATION} if has_bands else {}))
+        board.word(x, bottom, words, colour=MID)
+    board.key(chart.left, bottom + 0.32, key)
     return chart

@@ -1,75 +1,79 @@
-"""bytes_by_kind(): the messages of each rank, by kind."""
+"""bytes_by_kind(): the bytes that each rank sends, by kind of message."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
-
 from distlab.machine.units import quantity
 from distlab.recording import Recording
-from distlab.show.colours import FAINT, INK, WHITE, looks_in_turn
-from distlab.show.picture import CAPTION_WIDTH, INCHES, Picture, new_figure, wrap
-from distlab.traffic import Payload, count_payloads
+from distlab.show.board import LINE, Board
+from distlab.show.chart import room_of
+from distlab.show.look import LETTERS, WIDTH, look_of_message
+from distlab.show.picture import Picture
+from distlab.show.words import IN_A_PICTURE, wrap
+from distlab.traffic import ASSUMPTIONS, Sent, count_sent
 
 MOST_ROWS = 16  # ranks; of more, the mean and the largest
-TITLE = "messages issued by each rank, by kind: how many, and how large (of a collective the whole array)"
-_LEFT, _RIGHT, _CELL = 1.3, 0.9, 18
+TITLE = "sent by each rank, by kind of message: how many, and the bytes that leave the rank with one"
+_LEFT, _RIGHT, _ROW, _AROUND, _CELL = 1.0, 1.15, 0.44, 0.05, 18  # inches; columns of a text
 
 # Its name, and by kind how many messages (on average) and their bytes.
 Row = tuple[str, dict[str, tuple[float, float]]]
 
 
 def bytes_by_kind(recording: Recording) -> KindsPicture:
-    """Draws how many messages of each kind each rank issued, and how many bytes they held."""
-    return KindsPicture(count_payloads(recording), recording.as_if, recording.notes)
+    """Draws how many messages of each kind each rank issued, and the bytes that left it with them.
+
+    How built-in collectives move theirs is assumed, as in traffic(). Raises ValueError for one that is not known.
+    """
+    return KindsPicture(count_sent(recording), recording.as_if, recording.notes)
 
 
 @dataclass(frozen=True, repr=False)
 class KindsPicture(Picture):
-    """A row for each rank, or for their mean and the largest; ``payloads`` has the numbers, by rank and kind."""
+    """A row for each rank, or for their mean and the largest; ``sent`` has the numbers, by rank and kind."""
 
-    payloads: Sequence[dict[str, Payload]]
+    sent: Sequence[dict[str, Sent]]
     as_if: str = ""
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The title, a table, and the notes."""
+        assumed = (f"assumed for {kind}: {ASSUMPTIONS[kind]}" for kind in self._kinds() if kind in ASSUMPTIONS)
         notes = (f"note: {note}" for note in self.notes)
-        return "\n".join([*wrap(self._title()), *self._table(), *wrap(*notes)])
+        return "\n".join([*wrap(self._title()), *self._table(), *wrap(*assumed, *notes)])
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """A bar for each row, a part for each kind."""
-        rows, title = self._rows(), wrap(self._title(), width=CAPTION_WIDTH)
-        top, inside = 0.2 + 0.15 * len(title), max(1, len(rows)) * 0.34
-        height = top + inside + 0.55
-        figure = new_figure(height)
-        figure.text(_LEFT / INCHES, 1 - 0.08 / height, "\n".join(title), va="top", color=INK)
-        position = (_LEFT / INCHES, 0.55 / height, 1 - (_LEFT + _RIGHT) / INCHES, inside / height)
-        _draw_bars(figure.add_axes(position), rows, self._kinds(), inside)
-        return figure
+        rows, kinds = self._rows(), self._kinds()
+        caption = wrap(self._title(), width=IN_A_PICTURE)
+        top = 0.16 + LINE * len(caption)
+        board = Board("", top + _ROW * max(1, len(rows)))
+        board.caption(caption)
+        _draw_bars(board, rows, kinds, top)
+        looks = {kind: look_of_message(kind).plain for kind in kinds}
+        board.height = 0.2 + (board.key(_LEFT, board.height + 0.24, looks) if kinds else board.height)
+        return board
 
     def _title(self) -> str:
         return ", ".join(filter(None, [TITLE, self.as_if]))
 
     def _kinds(self) -> list[str]:
-        kinds = {kind: None for of_rank in self.payloads for kind in of_rank}
+        kinds = {kind: None for of_rank in self.sent for kind in of_rank}
         return sorted(kinds, key=lambda kind: (kind not in ("send", "recv"), kind))
 
     def _rows(self) -> list[Row]:
-        num_ranks = len(self.payloads)
+        num_ranks = len(self.sent)
         if num_ranks <= MOST_ROWS:
-            return [(f"rank {rank}", of_rank) for rank, of_rank in enumerate(self.payloads)]
-        totals = [sum(payload.bytes for payload in of_rank.values()) for of_rank in self.payloads]
+            return [(f"rank {rank}", of_rank) for rank, of_rank in enumerate(self.sent)]
+        totals = [sum(sent.bytes for sent in of_rank.values()) for of_rank in self.sent]
         largest = totals.index(max(totals))
         mean = {kind: self._mean(kind) for kind in self._kinds()}
-        return [(f"mean of {num_ranks:,}", mean), (f"largest, rank {largest}", self.payloads[largest])]
+        return [(f"mean of {num_ranks:,}", mean), (f"largest, rank {largest}", self.sent[largest])]
 
     def _mean(self, kind: str) -> tuple[float, float]:
-        of_ranks = [of_rank.get(kind, Payload(0, 0)) for of_rank in self.payloads]
+        of_ranks = [of_rank.get(kind, Sent(0, 0)) for of_rank in self.sent]
         return tuple(sum(numbers) / len(of_ranks) for numbers in zip(*of_ranks))
 
     def _table(self) -> Iterator[str]:
@@ -85,38 +89,24 @@ class KindsPicture(Picture):
             yield "no messages"
 
 
-def _draw_bars(axes: Axes, rows: list[Row], kinds: Sequence[str], height: float) -> None:
-    """A bar for each row, a part for each kind, on axes ``height`` inches high."""
+def _draw_bars(board: Board, rows: Sequence[Row], kinds: Sequence[str], top: float) -> None:
+    """A bar for each row, a part for each kind, under each other from ``top`` on."""
     totals = [sum(bytes for _, bytes in numbers.values()) for _, numbers in rows]
-    largest = max(totals, default=0) or 1
+    inches = (WIDTH - _LEFT - _RIGHT) / (max(totals, default=0) or 1)
     ends = [0.0] * len(rows)
-    for kind, look in looks_in_turn(kinds).items():
-        parts = [numbers.get(kind, (0, 0)) for _, numbers in rows]
-        style = {"color": look.colour, "hatch": look.hatch, "edgecolor": WHITE, "linewidth": 0.7, "height": 0.72}
-        axes.barh(range(len(rows)), [bytes for _, bytes in parts], left=ends, label=kind, **style)
-        for row, (count, bytes) in enumerate(parts):
-            words = next((text for text in (f"{count:,.4g} × {kind}", kind) if _fits(text, bytes / largest)), "")
-            around = [withStroke(linewidth=2.5, foreground=look.colour)]
-            place = {"ha": "center", "va": "center_baseline", "color": INK, "path_effects": around}
-            axes.text(ends[row] + bytes / 2, row, words, **place)
+    for kind in kinds:
+        look, parts = look_of_message(kind).plain, [numbers.get(kind, (0, 0)) for _, numbers in rows]
+        places = [(_LEFT + end * inches, _LEFT + (end + bytes) * inches) for end, (_, bytes) in zip(ends, parts)]
+        y0, y1 = top + _AROUND, top + _ROW - _AROUND
+        board.boxes([(x0, y0 + _ROW * row, x1, y1 + _ROW * row) for row, (x0, x1) in enumerate(places)], look)
+        for row, ((x0, x1), (count, _)) in enumerate(zip(places, parts)):
+            fitting = (text for text in (f"{count:,.4g} × {kind}", kind) if room_of(text, LETTERS) < x1 - x0)
+            board.word((x0 + x1) / 2, top + _ROW * (row + 0.5), next(fitting, ""), colour=look.ink)
         ends = [end + bytes for end, (_, bytes) in zip(ends, parts)]
-    for row, total in enumerate(totals):
-        axes.text(total, row, f" {quantity(total, 'B')}", va="center_baseline", color=INK)
-    axes.set_xlim(0, largest)
-    axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.spines["left"].set_color(FAINT)
-    axes.tick_params(length=0, labelcolor=INK)
-    if kinds:
-        where = {"loc": "upper left", "bbox_to_anchor": (0, -0.1 / height), "borderaxespad": 0}
-        axes.legend(ncols=6, frameon=False, handlelength=1.8, **where)
-
-
-def _fits(text: str, share: float) -> bool:
-    """Whether 8-point letters fit into a share of the longest bar."""
-    return (0.62 * len(text) + 0.5) * 8 / 72 < share * (INCHES - _LEFT - _RIGHT)
+    for row, ((name, _), total) in enumerate(zip(rows, totals)):
+        y = top + _ROW * (row + 0.5)
+        board.word(_LEFT - 0.08, y, name, align="right")
+        board.word(_LEFT + total * inches + 0.08, y, quantity(total, "B"), align="left")
 
 
 def _in_words(count: float, bytes: float) -> str:

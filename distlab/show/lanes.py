@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from distlab.machine import intervals
 from distlab.machine.timeline import Segment, Timeline
-from distlab.show.colours import UNLABELLED, Look, looks_of_spans, stem
+from distlab.show.look import UNLABELLED, Look, looks_of_spans, stem
 
 MOST_LANES = 64
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.font_manager import FontProperties
@@ -12,21 +11,13 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
+from distlab.show.look import LETTERS
+from distlab.show.marks import Word
+
 FONT = "DejaVu Sans"
 _POINTS = 72  # an inch
 _HALF_A_CAPITAL = 0.365  # of a letter's size
 _SHARE_BEFORE = {"left": 0.0, "center": 0.5, "right": 1.0}  # of a text's width, what lies left of its place
-
-
-class Word(NamedTuple):
-    """A text at (x, y) inches, its middle at ``y``; ``size`` in points, ``align`` "left", "center" or "right"."""
-
-    x: float
-    y: float
-    text: str
-    size: float
-    align: str
-    is_bold: bool
 
 
 @lru_cache(maxsize=4096)
@@ -40,7 +31,7 @@ def _outline(text: str, size: float, is_bold: bool) -> tuple[np.ndarray, np.ndar
     return path.vertices, path.codes, float(path.vertices[:, 0].max())
 
 
-def width_of(text: str, size: float = 11, is_bold: bool = False) -> float:
+def width_of(text: str, size: float = LETTERS, is_bold: bool = False) -> float:
     """The inches that a text is wide."""
     return _outline(text, size, is_bold)[2]
 
@@ -48,10 +39,10 @@ def width_of(text: str, size: float = 11, is_bold: bool = False) -> float:
 def letters(words: Sequence[Word], colour: str) -> PathPatch:
     """Texts of one colour as one thing to draw, where y goes downwards."""
     corners, codes = [np.empty((0, 2))], [np.empty(0, dtype=Path.code_type)]
-    for x, y, text, size, align, is_bold in words:
-        of_text, codes_of_text, width = _outline(text, size, is_bold)
-        baseline = y + _HALF_A_CAPITAL * size / _POINTS
-        corners.append(of_text * (1, -1) + (x - _SHARE_BEFORE[align] * width, baseline))
+    for word in words:
+        of_text, codes_of_text, width = _outline(word.text, word.size, word.is_bold)
+        baseline = word.y + _HALF_A_CAPITAL * word.size / _POINTS
+        corners.append(of_text * (1, -1) + (word.x - _SHARE_BEFORE[word.align] * width, baseline))
         codes.append(codes_of_text)
     path = Path(np.concatenate(corners), np.concatenate(codes))
-    return PathPatch(path, facecolor=colour, edgecolor="none", zorder=4)
+    return PathPatch(path, facecolor=colour, edgecolor="none", zorder=words[0].layer)

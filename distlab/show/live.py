@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import threading
 from collections.abc import Callable, Mapping
@@ -10,7 +9,8 @@ from collections.abc import Callable, Mapping
 import ipywidgets as widgets
 
 from distlab.show.board import Board
-from distlab.show.panel import CSS_CLASS, WIDTH, words_as_html
+from distlab.show.panel import CSS_CLASS, picture_as_html, words_as_html
+from distlab.show.picture import images_of
 
 _OUTPUT_PX = 170
 
@@ -26,7 +26,7 @@ class LivePanel:
 
     def __init__(self, first: Board, actions: Mapping[str, Callable[[Show], None]]):
         self.buttons = [self._button(name, action) for name, action in actions.items()]
-        self._image = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{WIDTH}px"})
+        self._image = widgets.HTML(layout={"width": "100%"})
         self._words, self._output = widgets.HTML(), widgets.HTML()
         self.thread: threading.Thread | None = None
         self._is_busy = False
@@ -38,11 +38,11 @@ class LivePanel:
     def show(self, picture: Board, output: str) -> None:
         """Draws a picture, its words, and what was printed."""
         self.picture, self.output = picture, output
-        style = f"height:{_OUTPUT_PX}px;overflow:auto;max-width:{WIDTH}px;font-size:14px;line-height:1.35;margin:0"
+        style = f"height:{_OUTPUT_PX}px;overflow:auto;font-size:14px;line-height:1.35;margin:0"
         self._output.value = (
             f'<pre tabindex="0" aria-label="output of the ranks" style="{style}">{html.escape(output)}</pre>'
         )
-        self._image.value = picture.quick_png()
+        self._image.value = picture_as_html(picture)
         self._words.value = words_as_html(picture)  # last: who reads them finds the rest there
 
     def press(self, name: str) -> None:
@@ -77,5 +77,4 @@ class LivePanel:
         return self.picture.text()
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
-        still = {"text/plain": repr(self), "image/png": base64.b64encode(self.picture.png()).decode("ascii")}
-        return self.widget._repr_mimebundle_() | still
+        return self.widget._repr_mimebundle_() | {"text/plain": repr(self)} | images_of(self.picture)

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from matplotlib.figure import Figure
-
 from distlab.events import Compute, Memory, Span
 from distlab.machine.units import quantity
 from distlab.recording import Recording
 from distlab.show import areas
 from distlab.show.areas import KINDS, Looks, Stretch
-from distlab.show.colours import INK
-from distlab.show.picture import CAPTION_WIDTH, Picture, in_short, wrap
+from distlab.show.board import LINE, MARGIN, Board
+from distlab.show.look import WIDTH
+from distlab.show.marks import Rectangle
+from distlab.show.picture import Picture
+from distlab.show.words import IN_A_PICTURE, in_short, wrap
 
 ALL = "all together"
 MOST_ROWS = 16  # ranks in the table; of more, the least and the most
@@ -24,6 +25,7 @@ TITLE = "bytes held on each rank: the peak of each kind, and of all together"
 SIDE_BY_SIDE = "bytes held on rank {rank}: the peak of each kind, and of all together"
 UNSEEN = "not looked at"
 _CELL = 14
+_LEFT, _HEIGHT, _BETWEEN = 1.02, 2.6, 0.15  # inches
 
 
 def memory(recording: Recording, rank: int = 0) -> MemoryPicture:
@@ -126,16 +128,15 @@ class MemoryPicture(Picture):
                     given, found = quantity(most.allocator, "B"), quantity(most.total, "B")
                     yield f"rank {rank}: the device's allocator gave out up to {given}; {found} of it was found"
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """One rank's bytes, stacked, with the peak marked."""
         looks, peak = self.looks[self.rank], self.peaks[self.rank][ALL]
         clock = "this computer, measured" if looks.is_timed else "in order of what was noted"
         title = f"bytes held on rank {self.rank}, by kind ({clock}); peak {quantity(peak, 'B')}"
-        axes, figure = areas.panels(wrap(title, *in_short(self.notes), width=CAPTION_WIDTH), 1)
-        areas.draw(axes[0], looks, peak, looks.is_timed)
-        if peak:
-            areas.explain(axes[0], [looks], looks.is_timed)
-        return figure
+        board, area = _framed(wrap(title, *in_short(self.notes), width=IN_A_PICTURE))
+        areas.draw(board, area, looks, peak, looks.is_timed)
+        board.height = 0.2 + areas.explain(board, area[0], board.height, [looks], looks.is_timed)
+        return board
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,22 +155,27 @@ class MemoriesPicture(Picture):
     def _notes(self) -> list[str]:
         return [f"{name}: {note}" for name, picture in self.pictures.items() for note in picture.notes]
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """The runs from left to right, each look as wide as the next, on one scale."""
-        title = wrap(
-            "bytes held, by kind, look by look from left to right", *in_short(self._notes()), width=CAPTION_WIDTH
-        )
-        axes, figure = areas.panels(title, len(self.pictures))
+        title = "bytes held, by kind, look by look from left to right"
+        board, (left, top, right, floor) = _framed(wrap(title, *in_short(self._notes()), width=IN_A_PICTURE))
         peak = max(picture.peaks[picture.rank][ALL] for picture in self.pictures.values())
         looks = [picture.looks[picture.rank] for picture in self.pictures.values()]
-        for panel, name, of_run in zip(axes, self.pictures, looks):
-            areas.draw(panel, of_run, peak, by_time=False)
-            panel.set_xlabel(name, color=INK)
-        for panel in axes[1:]:
-            panel.tick_params(labelleft=False)
-        if peak:
-            areas.explain(axes[0], looks, by_time=False)
-        return figure
+        each = (right - left + _BETWEEN) / len(looks)
+        for number, (name, of_run) in enumerate(zip(self.pictures, looks)):
+            x0, x1 = left + number * each, left + (number + 1) * each - _BETWEEN
+            areas.draw(board, (x0, top, x1, floor), of_run, peak, by_time=False, with_axis=not number)
+            board.word((x0 + x1) / 2, floor + 0.18, name, weight="bold")
+        board.height = 0.2 + areas.explain(board, left, board.height, looks, by_time=False)
+        return board
+
+
+def _framed(caption: Sequence[str]) -> tuple[Board, Rectangle]:
+    """A board with its caption, and the area that is left for bytes."""
+    top = 0.16 + LINE * len(caption)
+    board = Board("", top + _HEIGHT + 0.5)
+    board.caption(caption)
+    return board, (_LEFT, top, WIDTH - MARGIN, top + _HEIGHT)
 
 
 def _most_by_kind(events: Sequence[Memory]) -> dict[str, int]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Callable, Mapping, Sequence
 
 import ipywidgets as widgets
 
 from distlab.show.board import Board
-from distlab.show.picture import DPI, INCHES
+from distlab.show.picture import images_of
+from distlab.show.vector import svg_of
 
 CSS_CLASS = "distlab-panel"  # by which a page can find panels
-WIDTH = round(INCHES * DPI)
 _LABEL = {"description_width": "initial"}
 _APART = {"margin": "2px 20px 2px 0"}
 _PLAY_MS = 800
-_LINE_PX, _LINES = 22, 5
+_LINES, _SIZE = 5, "clamp(15px, 1.2vw, 22px)"  # of words: larger on a wide page, which is projected
+_HIGHEST = "66vh"
 _ROW = {"flex_flow": "row wrap", "margin": "0 0 0 6px"}
 
 
@@ -67,8 +67,7 @@ class Panel:
             self._add_player()
         for control in self._controls.values():
             control.observe(self._moved, "value")
-        self._image = widgets.Image(format="png", layout={"width": "100%", "max_width": f"{WIDTH}px"})
-        self._words = widgets.HTML()
+        self._image, self._words = widgets.HTML(layout={"width": "100%"}), widgets.HTML()
         self._redraw()
         self.widget = widgets.VBox([*self._rows, self._image, self._words], layout={"width": "100%"})
         self.widget.add_class(CSS_CLASS)
@@ -128,21 +127,25 @@ class Panel:
 
     def _redraw(self) -> None:
         self.picture = self._draw(**self.values)
-        self._image.value = self.picture.quick_png()
+        self._image.value = picture_as_html(self.picture)
         self._words.value = words_as_html(self.picture)
 
     def __repr__(self) -> str:
         return self.picture.text()
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
-        view = self.widget._repr_mimebundle_()
-        still = {"text/plain": self.picture.text(), "image/png": base64.b64encode(self.picture.png()).decode("ascii")}
-        return view | still
+        return self.widget._repr_mimebundle_() | {"text/plain": self.picture.text()} | images_of(self.picture)
+
+
+def picture_as_html(board: Board) -> str:
+    """A board as wide as the page, or as high as leaves room for its controls and words."""
+    style = f"display:block;width:100%;max-height:{_HIGHEST}"
+    return svg_of(board, {"role": "img", "aria-label": board.title, "style": style})
 
 
 def words_as_html(board: Board) -> str:
     """A board's words, as high if they are few as if they are many, so that nothing below moves."""
-    style = f"font-size:16px;line-height:{_LINE_PX}px;min-height:{_LINES * _LINE_PX}px;max-width:{WIDTH}px"
+    style = f"font-size:{_SIZE};line-height:1.4;min-height:{_LINES * 1.4:g}em"
     return (
         f'<div role="status" aria-live="polite" aria-label="{html.escape(board.title)}" style="{style}">'
         f"{'<br>'.join(map(html.escape, board.words))}</div>"

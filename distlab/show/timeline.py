@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from distlab.events import Compute
 from distlab.machine.hardware import Machine
 from distlab.machine.machines import classroom
@@ -15,12 +13,14 @@ from distlab.machine.replay import replay
 from distlab.machine.timeline import Timeline
 from distlab.machine.units import quantity
 from distlab.recording import Recording
+from distlab.show.board import Board
 from distlab.show.lanes import folding, lanes_of
 from distlab.show.measured import measured
-from distlab.show.picture import Picture, wrap
+from distlab.show.picture import Picture
 from distlab.show.rows import COMMUNICATES, COMPUTES, WAITS, row
 from distlab.show.timeline_image import timeline_image
 from distlab.show.trace import write_trace
+from distlab.show.words import wrap
 
 COLUMNS = 96
 MOST_LINES = 16  # of numbers; more ranks are summed up
@@ -74,7 +74,7 @@ class TimelinePicture(Picture):
     recording: Recording
 
     def save(self, path: str | Path) -> None:
-        """Writes the image to a file, or a trace where its name ends in .json.
+        """Writes the drawing to a file (.svg, .png), or a trace where its name ends in .json.
 
         A trace is a file for ui.perfetto.dev and chrome://tracing. Raises OSError saying what is wrong with its path.
         """
@@ -88,9 +88,9 @@ class TimelinePicture(Picture):
         notes = (f"note: {note}" for note in self.timeline.notes)
         return "\n".join([*wrap(self.timeline.title), *self._rows(), *self._numbers(), *wrap(*notes)])
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """The same, drawn, with an arrow for each message."""
-        return timeline_image(self.timeline).figure()
+        return timeline_image(self.timeline)
 
     def _rows(self) -> Iterator[str]:
         timeline, lanes = self.timeline, lanes_of(self.timeline)

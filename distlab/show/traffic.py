@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
 from distlab.machine.units import quantity
 from distlab.recording import Recording
 from distlab.show import traffic_image
+from distlab.show.board import Board
 from distlab.show.grid import Grid
-from distlab.show.picture import Picture, wrap
+from distlab.show.picture import Picture
+from distlab.show.words import wrap
 from distlab.traffic import ASSUMPTIONS, Traffic, count_traffic
 
 
@@ -40,7 +40,7 @@ class TrafficPicture(Picture):
         lines += wrap(*self._assumptions(), *self._totals())
         return "\n".join([*lines, *wrap(*(f"note: {note}" for note in self.notes))])
 
-    def figure(self) -> Figure:
+    def board(self) -> Board:
         """The matrix in colours, what is assumed hatched, and the row sums as bars."""
         return traffic_image.draw(self.traffic, self._title(), [*self._totals(), *self._assumptions()])
 

@@ -3,103 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
+from itertools import groupby
 
 from distlab.machine.units import quantity
-from distlab.show.colours import FAINT, INK, WHITE, okabe_ito
+from distlab.show.board import LINE, MARGIN, Board
 from distlab.show.grid import MOST_NUMBERS, Grid
-from distlab.show.picture import CAPTION_WIDTH, INCHES, boxes, new_figure, wrap
+from distlab.show.look import INK, LETTERS, MID, WIDTH, Look
+from distlab.show.words import IN_A_PICTURE, wrap
 from distlab.traffic import Traffic
 
 HATCH = "////"  # of what is assumed
-_LEFT, _GAP, _TOP, _RIGHT = 0.8, 0.6, 0.52, 0.75  # inches: beside the matrices, between them, over them, beside bars
-_LIGHTEST, _DARKEST = np.array(to_rgb("#CBE7F8")), np.array(to_rgb(okabe_ito["sky blue"]))
-_LINES = okabe_ito["blue"]  # of the hatch
+SHADES = ("#D6EAF8", "#ABD5F2", "#7FC1EC", "#56B4E9")  # of cells, by their share of the largest, on the way to sky blue
+_LEFT, _GAP, _OVER, _UNDER = 0.62, 0.72, 0.62, 0.4  # inches: beside the matrices, between, over and under them
+_BARS, _AMOUNT = 0.62, 1.1  # inches: from the last matrix to the bars, of the amounts beside them
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def draw(traffic: Traffic, title: str, caption: Sequence[str]) -> Figure:
-    """The figure: always of the same size for a number of captions."""
+def draw(traffic: Traffic, title: str, caption: Sequence[str]) -> Board:
+    """The board: always of the same size for a number of captions."""
     parts = {"observed": traffic.observed, "assumed": traffic.assumed}
     grids = {what: Grid.of(traffic.num_ranks, bytes) for what, bytes in parts.items() if bytes or what == "observed"}
     if not traffic.observed and traffic.assumed:
         del grids["observed"]
-    side = 3.1 if len(grids) == 1 else 2.7
-    caption = wrap(*caption, width=CAPTION_WIDTH)
-    height = _TOP + side + 0.4 + 0.15 * len(caption)
-    figure = new_figure(height)
-    figure.text(_LEFT / INCHES, 1 - 0.08 / height, title, va="top", color=INK)
-    figure.text(_LEFT / INCHES, 0.08 / height, "\n".join(caption), va="bottom", color=INK, linespacing=1.3)
-
-    def panel(left: float, width: float) -> Axes:
-        return figure.add_axes((left / INCHES, 1 - (_TOP + side) / height, width / INCHES, side / height))
-
+    side, title, caption = 3.0 if len(grids) == 1 else 2.5, wrap(title, width=IN_A_PICTURE), _wrapped(caption)
+    top = 0.1 + LINE * len(title) + _OVER
+    board = Board("", top + side + _UNDER + LINE * len(caption) + 0.05)
+    board.caption(title)
+    for line, words in enumerate(caption):
+        board.word(MARGIN, top + side + _UNDER + LINE * (line + 0.5), words, align="left")
     largest = max((bytes for grid in grids.values() for bytes in grid.cells.values()), default=0)
     for number, (what, grid) in enumerate(grids.items()):
-        _draw_matrix(panel(_LEFT + number * (side + _GAP), side), what, grid, largest)
-    left = _LEFT + len(grids) * (side + _GAP)
-    _draw_bars(panel(left, INCHES - left - _RIGHT), grids)
-    return figure
+        _draw_matrix(board, _LEFT + number * (side + _GAP), top, side, what, grid, largest)
+    _draw_bars(board, _LEFT + len(grids) * (side + _GAP) - _GAP + _BARS, top, side, grids)
+    return board
 
 
-def _draw_matrix(axes: Axes, what: str, grid: Grid, largest: float) -> None:
-    size, unit = _unit(largest)
-    shades = np.full((grid.side, grid.side, 3), 1.0)
-    for cell, bytes in grid.cells.items():
-        shades[cell] = _shade(bytes, largest)
-    axes.imshow(shades, aspect="auto", interpolation="nearest")
-    if what == "assumed":
-        squares = [(column - 0.5, row - 0.5, column + 0.5, row + 0.5) for row, column in grid.cells]
-        axes.add_artist(boxes(squares, facecolor="none", edgecolor=_LINES, hatch=HATCH, linewidth=0))
+def _wrapped(caption: Sequence[str]) -> list[str]:
+    return wrap(*caption, width=IN_A_PICTURE)
+
+
+def _draw_matrix(board: Board, left: float, top: float, side: float, what: str, grid: Grid, largest: float) -> None:
+    (size, unit), each = _unit(largest), side / max(1, grid.side)
+    by_shade = sorted((_shade(bytes, largest), cell) for cell, bytes in grid.cells.items() if bytes)
+    for shade, cells in groupby(by_shade, key=lambda pair: pair[0]):
+        boxes = [_cell(left, top, each, *cell) for _, cell in cells]
+        board.boxes(boxes, Look(shade, HATCH if what == "assumed" else ""), narrow=0.1)
     if grid.side <= MOST_NUMBERS:
         for (row, column), bytes in grid.cells.items():
-            around = [withStroke(linewidth=3, foreground=_shade(bytes, largest))]
-            words = {"ha": "center", "va": "center", "color": INK, "path_effects": around}
-            axes.text(column, row, _number(bytes, size), fontsize=7, **words)
-    source = "send" if what == "observed" else "built-in collectives"
-    axes.set_title(f"{what} ({source}), {unit}", fontsize=8, loc="left", color=INK)
-    axes.set_xlim(-0.5, grid.side - 0.5)
-    axes.set_xlabel("to rank", color=INK, labelpad=1)
-    axes.set_xticks(*_ticks(grid))
-    axes.spines[["top", "right"]].set_visible(True)
-    _finish(axes, grid)
+            x0, y0, x1, y1 = _cell(left, top, each, row, column)
+            text, rim = _number(bytes, size), _shade(bytes, largest) if what == "assumed" else ""
+            board.word((x0 + x1) / 2, (y0 + y1) / 2, text, min(LETTERS, 30 * each), colour=INK, around=rim)
+    board.frames([(left, top, left + side, top + side)], MID, 0.8)
+    board.word(left, top - 0.46, f"{what}, {unit}", align="left", weight="bold")
+    board.word(left, top - 0.17, "to rank", align="left", colour=MID)
+    board.word(left - 0.36, top + side + 0.17, "from rank", align="left", colour=MID)
+    for number, name in _ticks(grid):
+        middle = (number + 0.5) * each
+        if left + middle > left + 0.75:  # beside the words
+            board.word(left + middle, top - 0.17, name, colour=MID)
+        board.word(left - 0.1, top + middle, name, align="right", colour=MID)
 
 
-def _draw_bars(axes: Axes, grids: Mapping[str, Grid]) -> None:
+def _draw_bars(board: Board, left: float, top: float, side: float, grids: Mapping[str, Grid]) -> None:
     some = next(iter(grids.values()))
-    ends, height = [0.0] * some.side, 0.75 if some.side <= 16 else 1.0
+    each, totals = side / max(1, some.side), [sum(sums) for sums in zip(*(grid.sums() for grid in grids.values()))]
+    inches = max(0.1, WIDTH - left - _AMOUNT) / (max(totals, default=0) or 1)
+    around, ends = each / 8 if some.side <= 16 else 0.0, [0.0] * some.side
     for what, grid in grids.items():
-        hatch, edge = (HATCH, _LINES) if what == "assumed" else ("", WHITE)
-        style = {"color": okabe_ito["sky blue"], "edgecolor": edge, "hatch": hatch, "linewidth": 0, "height": height}
-        axes.barh(range(some.side), grid.sums(), left=ends, **style)
-        ends = [end + more for end, more in zip(ends, grid.sums())]
-    if some.side <= 16:
-        for row, end in enumerate(ends):
-            axes.text(end, row, f" {quantity(end, 'B')}", va="center", color=INK)
-    axes.set_xlim(0, max(ends, default=0) or 1)
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    axes.set_title("sent by rank", fontsize=8, loc="left", color=INK)
-    _finish(axes, some)
+        look = Look(SHADES[-1], HATCH if what == "assumed" else "")
+        starts, ends = ends, [end + more for end, more in zip(ends, grid.sums())]
+        boxes = [
+            (left + start * inches, top + row * each + around, left + end * inches, top + (row + 1) * each - around)
+            for row, (start, end) in enumerate(zip(starts, ends))
+            if end > start
+        ]
+        board.boxes(boxes, look)
+    board.word(left, top - 0.17, "sent by rank", align="left", colour=MID)
+    for row, total in enumerate(totals if some.side <= 16 else ()):
+        board.word(left + total * inches + 0.07, top + (row + 0.5) * each, quantity(total, "B"), align="left")
 
 
-def _finish(axes: Axes, grid: Grid) -> None:
-    axes.set_ylim(max(1, grid.side) - 0.5, -0.5)
-    axes.set_yticks(*_ticks(grid))
-    axes.set_ylabel("rank" if axes.get_xticks().size == 0 else "from rank", color=INK, labelpad=2)
-    axes.tick_params(length=0, labelcolor=INK, pad=2)
-    for spine in axes.spines.values():
-        spine.set_color(FAINT)
+def _cell(left: float, top: float, each: float, row: int, column: int) -> tuple[float, float, float, float]:
+    x, y = left + column * each, top + row * each
+    return x, y, x + each, y + each
 
 
-def _ticks(grid: Grid) -> tuple[list[int], list[str]]:
-    numbers = list(range(0, grid.side, 1 if grid.side <= 16 else 8))
-    return numbers, [str(number * grid.ranks_per_cell) for number in numbers]
+def _ticks(grid: Grid) -> list[tuple[int, str]]:
+    every = 1 if grid.side <= 10 else 2 if grid.side <= 16 else 8
+    return [(number, str(number * grid.ranks_per_cell)) for number in range(0, grid.side, every)]
 
 
 def _number(bytes: float, size: float) -> str:
@@ -111,5 +102,5 @@ def _unit(largest: float) -> tuple[float, str]:
     return next(((size, unit) for size, unit in _UNITS if largest >= size), (1.0, "B"))
 
 
-def _shade(bytes: float, largest: float) -> np.ndarray:
-    return _LIGHTEST + (_DARKEST - _LIGHTEST) * (bytes / largest if largest else 0.0)
+def _shade(bytes: float, largest: float) -> str:
+    return SHADES[min(len(SHADES) - 1, int(len(SHADES) * bytes / largest))] if largest else SHADES[0]

@@ -11,7 +11,7 @@ from distlab.events import Compute, Memory, Span
 from distlab.recording import Recording, RecordingError
 from distlab.show import memories, memory
 from distlab.show.areas import KINDS
-from distlab.show.colours import looks_in_turn
+from distlab.show.look import looks_in_turn
 
 
 def three_moments(rank: int = 0, second: float = 0.0) -> list[Memory]:

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from distlab.show.board import Board
-from distlab.show.colours import SERIES
 from distlab.show.letters import width_of
+from distlab.show.look import SERIES
 from distlab.show.panel import Panel, choice, slider, switch
 
 

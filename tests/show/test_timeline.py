@@ -15,7 +15,7 @@ from distlab.machine.machines import Link, classroom
 from distlab.machine.reasons import ReplayError
 from distlab.recording import History, Recording
 from distlab.show import timeline
-from distlab.show.colours import SERIES, looks_of_spans
+from distlab.show.look import SERIES, looks_of_spans
 from distlab.show.measured import measured
 from distlab.show.timeline_image import timeline_image
 from tests.machine.recordings import FREE, blocking_gpipe, each, gpipe, one_f_one_b, pipeline, with_links
