@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distlab.demos.tensor_picture import draw_layer
 from distlab.demos.tensor_steps import LAYERS, PLACES, WIDTH, Block, Layer, layer, mine
-from distlab.show.board import MARGIN, Board
 from distlab.show import look
+from distlab.show.board import MARGIN, Board
 from distlab.show.panel import Panel, choice
 
 RANKS = (1, 2, 4, 8)

@@ -69,7 +69,7 @@ class Pixels(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A line of text, its middle at ``y``; ``size`` in points, ``align`` "left", "center" or "right", ``rim`` a colour."""
+    """A line of text, its middle at ``y``; ``size`` in points, ``align`` "left", "center" or "right"."""
 
     x: float
     y: float

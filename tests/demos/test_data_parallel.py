@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch.nn.utils import parameters_to_vector
 
 from distlab.data import digits
 from distlab.demos.data_parallel import NUM_STEPS, data_parallel, draw
 from distlab.demos.one_step import columns_of, on_ranks, times_too_large
 from distlab.models import mlp
+from tests.demos.pictures import size_of
 
 ALL_RANKS = pytest.mark.parametrize("ranks", [2, 3, 4])
 
@@ -94,7 +92,7 @@ def test_the_words_of_the_update_add_up():
 
 def test_every_setting_draws_at_the_same_size():
     settings = [(2, False, False, 5), (4, True, True, 5), (3, False, True, 3), (4, True, False, 0)]
-    sizes = {Image.open(io.BytesIO(draw(*setting).quick_png())).size for setting in settings}
+    sizes = {size_of(draw(*setting)) for setting in settings}
     assert sizes == {(960, 410)}
 
 
@@ -103,11 +101,11 @@ def test_each_step_and_each_control_changes_picture_and_words():
     seen = []
     for moved in [{}, *({"step": step} for step in range(1, NUM_STEPS + 1))]:
         panel.set(**moved)
-        seen.append((panel.picture.text(), panel.picture.quick_png()))
+        seen.append((panel.picture.text(), panel.picture.svg()))
     for moved in ({"ranks": 3}, {"forget_to_divide": True}, {"forget_to_broadcast": True}):
         panel.set(**moved)
         panel.set(step=NUM_STEPS)
-        seen.append((panel.picture.text(), panel.picture.quick_png()))
+        seen.append((panel.picture.text(), panel.picture.svg()))
     assert len({words for words, _ in seen}) == len({png for _, png in seen}) == len(seen)
 
 

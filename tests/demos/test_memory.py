@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from io import BytesIO
 
 import pytest
-from PIL import Image
 
 from distlab.demos.memory import ACTIVATIONS, MICRO_BATCHES, NOT_COUNTED, NUM_GPUS, SEQUENCES, draw, memory
 from distlab.demos.memory_bars import amount
 from distlab.machine.memory import OPTIMIZERS, PRECISIONS
 from distlab.machine.model_shapes import GPT_2, LLAMA_8B, LLAMA_405B, MIXTRAL, SHAPES, ZERO_7B
+from tests.demos.pictures import size_of
 
 BASE = dict(
     model=ZERO_7B.name,
@@ -131,7 +130,7 @@ def test_every_control_changes_what_is_shown():
     base = BASE | dict(activations="full", stage=1)
     words = said(**base)
     assert all(said(**base | {name: value}) != words for name, value in (*others.items(), ("micro_batch", 32)))
-    assert draw(**base).quick_png() == draw(**base).quick_png() != draw(**base | dict(stage=2)).quick_png()
+    assert draw(**base).svg() == draw(**base).quick_png() != draw(**base | dict(stage=2)).quick_png()
 
 
 def test_the_ends_of_all_controls_are_drawn_in_one_size():
@@ -145,8 +144,7 @@ def test_the_ends_of_all_controls_are_drawn_in_one_size():
     lasts = dict(precision=PRECISIONS[-1], optimizer=list(OPTIMIZERS)[-1], micro_batch=MICRO_BATCHES[-1])
     settings = [dict(zip(ends, values)) for values in itertools.product(*ends.values())][:: len(ends) + 2]
     for setting in (*settings, lasts | dict(activations="none", sequence=SEQUENCES[-1])):
-        image = Image.open(BytesIO(draw(**BASE | setting).quick_png()))
-        assert image.size == (960, 420)
+        assert size_of(draw(**BASE | setting)) == (960, 420)
 
 
 def test_the_panel_shows_a_view_a_picture_and_words_and_moves():

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import pytest
 import torch
-from PIL import Image
 
 from distlab.demos import gate
 from distlab.demos.course import built_in
 from distlab.demos.gate import NUM_EXPERTS, NUM_LINES, NUM_TOKENS, Routing, lines
 from distlab.demos.routing import ALPHAS, FACTORS, by_rank, draw, routing, share_dropped
+from tests.demos.pictures import size_of
 
 LAB = built_in("mixture_of_experts")
 LINE = "a" * NUM_TOKENS
@@ -130,7 +129,7 @@ def test_the_balance_loss_makes_the_busiest_expert_less_busy(monkeypatch):
 def test_every_control_changes_what_it_should():
     panel = routing(top_k=1, factor=0.5, alpha=0.0, ranks=2, line=0)
     assert "capacity 2" in panel.picture.text() and "Ranks take" in panel.picture.text()
-    seen = [panel.picture.quick_png()]
+    seen = [panel.picture.svg()]
     for moved, words in (
         ({"factor": math.inf}, "0 of 32 choices are dropped"),
         ({"top_k": 2}, "of 64 choices"),
@@ -140,16 +139,16 @@ def test_every_control_changes_what_it_should():
     ):
         panel.set(**moved)
         assert words in panel.picture.text()
-        seen.append(panel.picture.quick_png())
+        seen.append(panel.picture.svg())
     panel.set(ranks=1)
     assert "Ranks take" not in panel.picture.text()
-    seen.append(panel.picture.quick_png())
+    seen.append(panel.picture.svg())
     assert len(set(seen)) == len(seen)
 
 
 def test_the_extremes_draw_at_the_same_size():
     settings = [(1, 0.5, 0.0, 1, 0), (2, math.inf, 0.0, 4, NUM_LINES - 1), (2, 0.5, 0.1, 2, 3)]
-    sizes = {Image.open(io.BytesIO(draw(*setting).quick_png())).size for setting in settings}
+    sizes = {size_of(draw(*setting)) for setting in settings}
     assert sizes == {(960, 420)}
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from io import BytesIO
 
 import cloudpickle
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from distlab import run, span
@@ -16,6 +14,7 @@ from distlab.demos.course import built_in
 from distlab.demos.tensor_parallel import RANKS, draw, real_megabytes, sent, tensor_parallel
 from distlab.demos.tensor_steps import HEADS, LAYERS, PLACES, WIDTH, layer, mine
 from distlab.models import MLP, Attention
+from tests.demos.pictures import size_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 LAB = built_in("tensor_parallel")
@@ -162,14 +161,14 @@ def test_only_sums_of_parts_send(what):
 
 def test_all_settings_are_drawn_in_one_size():
     for what, ranks, step in (("MLP", 8, 11), ("attention", 8, 10), ("column", 1, 0), ("row", 2, 5), ("row", 8, 2)):
-        assert Image.open(BytesIO(draw(what, ranks, step).quick_png())).size == (960, 420)
+        assert size_of(draw(what, ranks, step)) == (960, 420)
 
 
 def test_every_control_changes_the_picture():
-    base = draw("MLP", 4, 3).quick_png()
-    assert draw("MLP", 4, 3).quick_png() == base
+    base = draw("MLP", 4, 3).svg()
+    assert draw("MLP", 4, 3).svg() == base
     for other in (("attention", 4, 3), ("MLP", 8, 3), ("MLP", 4, 4)):
-        assert draw(*other).quick_png() != base
+        assert draw(*other).svg() != base
 
 
 def test_the_panel_shows_a_view_a_picture_and_words_and_plays_to_the_end():
