@@ -9,6 +9,7 @@ from distlab.machine.units import quantity
 from distlab.recording import Recording
 from distlab.show.board import LINE, Board
 from distlab.show.chart import room_of
+from distlab.show.letters import width_of
 from distlab.show.look import LETTERS, WIDTH, look_of_message
 from distlab.show.picture import Picture
 from distlab.show.words import IN_A_PICTURE, wrap
@@ -16,7 +17,7 @@ from distlab.traffic import ASSUMPTIONS, Sent, count_sent
 
 MOST_ROWS = 16  # ranks; of more, the mean and the largest
 TITLE = "sent by each rank, by kind of message: how many, and the bytes that leave the rank with one"
-_LEFT, _RIGHT, _ROW, _AROUND, _CELL = 1.0, 1.15, 0.44, 0.05, 18  # inches; columns of a text
+_RIGHT, _ROW, _AROUND, _CELL = 1.15, 0.44, 0.05, 18  # inches; columns of a text
 
 # Its name, and by kind how many messages (on average) and their bytes.
 Row = tuple[str, dict[str, tuple[float, float]]]
@@ -51,9 +52,10 @@ class KindsPicture(Picture):
         top = 0.16 + LINE * len(caption)
         board = Board("", top + _ROW * max(1, len(rows)))
         board.caption(caption)
-        _draw_bars(board, rows, kinds, top)
+        left = 0.2 + max((width_of(name) for name, _ in rows), default=0.0)
+        _draw_bars(board, rows, kinds, left, top)
         looks = {kind: look_of_message(kind).plain for kind in kinds}
-        board.height = 0.2 + (board.key(_LEFT, board.height + 0.24, looks) if kinds else board.height)
+        board.height = 0.2 + (board.key(left, board.height + 0.24, looks) if kinds else board.height)
         return board
 
     def _title(self) -> str:
@@ -61,7 +63,7 @@ class KindsPicture(Picture):
 
     def _kinds(self) -> list[str]:
         kinds = {kind: None for of_rank in self.sent for kind in of_rank}
-        return sorted(kinds, key=lambda kind: (kind not in ("send", "recv"), kind))
+        return sorted(kinds, key=lambda kind: (kind != "send", kind))
 
     def _rows(self) -> list[Row]:
         num_ranks = len(self.sent)
@@ -89,24 +91,20 @@ class KindsPicture(Picture):
             yield "no messages"
 
 
-def _draw_bars(board: Board, rows: Sequence[Row], kinds: Sequence[str], top: float) -> None:
-    """A bar for each row, a part for each kind, under each other from ``top`` on."""
+def _draw_bars(board: Board, rows: Sequence[Row], kinds: Sequence[str], left: float, top: float) -> None:
+    """A bar for each row, a part for each kind, under each other from (left, top) on."""
     totals = [sum(bytes for _, bytes in numbers.values()) for _, numbers in rows]
-    inches = (WIDTH - _LEFT - _RIGHT) / (max(totals, default=0) or 1)
-    ends = [0.0] * len(rows)
-    for kind in kinds:
-        look, parts = look_of_message(kind).plain, [numbers.get(kind, (0, 0)) for _, numbers in rows]
-        places = [(_LEFT + end * inches, _LEFT + (end + bytes) * inches) for end, (_, bytes) in zip(ends, parts)]
-        y0, y1 = top + _AROUND, top + _ROW - _AROUND
-        board.boxes([(x0, y0 + _ROW * row, x1, y1 + _ROW * row) for row, (x0, x1) in enumerate(places)], look)
-        for row, ((x0, x1), (count, _)) in enumerate(zip(places, parts)):
-            fitting = (text for text in (f"{count:,.4g} × {kind}", kind) if room_of(text, LETTERS) < x1 - x0)
-            board.word((x0 + x1) / 2, top + _ROW * (row + 0.5), next(fitting, ""), colour=look.ink)
-        ends = [end + bytes for end, (_, bytes) in zip(ends, parts)]
-    for row, ((name, _), total) in enumerate(zip(rows, totals)):
-        y = top + _ROW * (row + 0.5)
-        board.word(_LEFT - 0.08, y, name, align="right")
-        board.word(_LEFT + total * inches + 0.08, y, quantity(total, "B"), align="left")
+    inches = (WIDTH - left - _RIGHT) / (max(totals, default=0) or 1)
+    for row, ((name, numbers), total) in enumerate(zip(rows, totals)):
+        x, y = left, top + _ROW * (row + 0.5)
+        board.word(left - 0.08, y, name, align="right")
+        board.word(left + total * inches + 0.08, y, quantity(total, "B"), align="left")
+        for kind in (kind for kind in kinds if numbers.get(kind, (0, 0))[1]):
+            look, (count, bytes) = look_of_message(kind).plain, numbers[kind]
+            board.boxes([(x, y - _ROW / 2 + _AROUND, x + bytes * inches, y + _ROW / 2 - _AROUND)], look)
+            fitting = (text for text in (f"{count:,.4g} × {kind}", kind) if room_of(text, LETTERS) < bytes * inches)
+            board.word(x + bytes * inches / 2, y, next(fitting, ""), colour=look.ink)
+            x += bytes * inches
 
 
 def _in_words(count: float, bytes: float) -> str:

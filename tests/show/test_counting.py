@@ -7,7 +7,7 @@ import pytest
 from distlab.machine import collectives
 from distlab.machine.hardware import Link
 from distlab.recording import Group, History, Recording
-from distlab.traffic import ASSUMPTIONS, count_payloads, count_traffic
+from distlab.traffic import ASSUMPTIONS, count_sent, count_traffic
 from tests.machine.recordings import built_in_all_reduce, each, hand_written_ring, record, with_links
 
 SIZE = 840 * 4
@@ -98,8 +98,11 @@ def test_every_kind_that_has_a_cost_has_a_traffic():
     assert set(collectives.PLAIN) <= set(ASSUMPTIONS)
 
 
-def test_payloads_are_counted_by_kind_on_each_rank():
-    recording = record(
-        History().collective("all_reduce", 80).send(1, 8).send(1, 12), History().collective("all_reduce", 80)
-    )
-    assert count_payloads(recording) == [{"send": (2, 20), "all_reduce": (1, 80)}, {"all_reduce": (1, 80)}]
+def test_what_is_sent_is_counted_by_kind_on_each_rank_and_nothing_for_a_receive():
+    first = History().collective("all_reduce", 80).send(1, 8).send(1, 12).collective("broadcast", 40, root=0)
+    second = History().collective("all_reduce", 80).recv(0, 8).recv(0, 12).collective("broadcast", 40, root=0)
+    recording = record(first, second)
+    by_rank = count_sent(recording)
+    assert by_rank[0] == {"send": (2, 20), "all_reduce": (1, 80), "broadcast": (1, 40)}
+    assert by_rank[1] == {"all_reduce": (1, 80), "broadcast": (1, 0)}
+    assert [sum(sent.bytes for sent in of_rank.values()) for of_rank in by_rank] == count_traffic(recording).sent()

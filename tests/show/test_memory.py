@@ -10,8 +10,9 @@ from PIL import Image
 from distlab.events import Compute, Memory, Span
 from distlab.recording import Recording, RecordingError
 from distlab.show import memories, memory
-from distlab.show.areas import KINDS
-from distlab.show.look import looks_in_turn
+from distlab.show.areas import LOOKS
+from distlab.show.board import LINE
+from distlab.show.marks import Area
 
 
 def three_moments(rank: int = 0, second: float = 0.0) -> list[Memory]:
@@ -48,8 +49,8 @@ def test_of_many_ranks_the_lowest_and_the_highest_peak_are_shown():
 @pytest.mark.parametrize("second", [0.0, 0.001])
 def test_the_image_is_of_one_rank(second):
     picture = memory(Recording([three_moments(), three_moments(5, second)]), rank=1)
-    assert Image.open(io.BytesIO(picture.png())).size == (960, 320)
-    assert picture.png() == picture.png()
+    assert Image.open(io.BytesIO(picture.png())).size == (960, 372)
+    assert picture.png() == picture.png() and picture.svg() == picture.svg()
 
 
 def test_one_moment_and_no_bytes_are_drawn():
@@ -109,7 +110,7 @@ def picture_of_the_same() -> Recording:
     return Recording([two_steps()[:11], two_steps()[:9]])
 
 
-def test_where_nobody_looked_the_image_is_pale():
+def test_where_nobody_looked_nothing_is_drawn():
     second, history = 1.0, []
     for step in range(3):
         for edge, name in enumerate(("step", "")):
@@ -119,28 +120,38 @@ def test_where_nobody_looked_the_image_is_pale():
     outer = memory(Recording([[Span("all"), Memory(time=0.5), *history, Span(""), Memory(time=9.0)]])).looks[0]
     assert outer.last_before_a_gap == {7}
     assert outer.during("step").last_before_a_gap == {5}  # from step to step it was looked at, inside "all"
-    pixels = memory(Recording([history])).pixels()
-    looked_at = memory(Recording([[event for event in history if type(event) is Memory]])).pixels()
-    assert blue(pixels) < 0.7 * blue(looked_at)
+    pieces = [area for area in areas_of(memory(Recording([history]))) if area.look == LOOKS["parameters"]]
+    looked_at = Recording([[event for event in history if type(event) is Memory]])
+    (whole,) = (area for area in areas_of(memory(looked_at)) if area.look == LOOKS["parameters"])
+    assert len(pieces) == 3 and sum(map(width_of, pieces)) < 0.7 * width_of(whole)
 
 
-def blue(pixels) -> int:
-    """How many pixels are of the colour of parameters, not veiled."""
-    colour = tuple(int(looks_in_turn(KINDS)["parameters"].colour[at : at + 2], 16) for at in (1, 3, 5))
-    return int((abs(pixels[..., :3].astype(int) - colour).sum(axis=2) < 10).sum())
+def areas_of(picture) -> list[Area]:
+    return [mark for mark in picture.board().marks if isinstance(mark, Area)]
+
+
+def width_of(area: Area) -> float:
+    across = [x for x, _ in area.points]
+    return max(across) - min(across)
+
+
+def test_areas_are_stacked_and_as_high_as_what_was_held():
+    picture = memory(Recording([three_moments()]))
+    heights = {area.look: area.points for area in areas_of(picture)}
+    parameters, optimizer = (heights[LOOKS[kind]] for kind in ("parameters", "optimizer"))
+    floor, top = (pick(y for _, y in parameters) for pick in (max, min))
+    highest, lowest = (pick(y for _, y in optimizer) for pick in (min, max))
+    assert lowest == pytest.approx(top)  # where there are no gradients
+    assert top - highest == pytest.approx(3 * (floor - top))  # 8 kB on 4 kB of gradients, on 4 kB of parameters
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_an_image_has_its_notes_or_the_first_of_them(number):
     notes = tuple(f"what one ought to know, {place}" for place in range(number))
     picture = memory(Recording([three_moments()], notes=notes))
-    heights = [Image.open(io.BytesIO(p.png())).height for p in (memory(Recording([three_moments()])), picture)]
-    assert heights[1] - heights[0] == 14 * min(number, 4) and picture.png() == picture.png()
-    assert [words for words in texts_of(picture.figure()) if notes[0] in words]
-
-
-def texts_of(figure) -> list[str]:
-    return [text.get_text() for text in figure.texts]
+    heights = [p.board().height for p in (memory(Recording([three_moments()])), picture)]
+    assert heights[1] - heights[0] == pytest.approx(LINE * min(number, 4)) and picture.png() == picture.png()
+    assert [words for words in picture.board().written if notes[0] in words]
 
 
 def test_peaks_and_ends_are_numbers_by_rank_and_kind():
@@ -173,7 +184,7 @@ def test_runs_stand_side_by_side_each_with_its_peaks():
         "stage 0          4 kB          4 kB          8 kB          5 kB          2 kB           0 B         18 kB",
         "stage 3         800 B           0 B           0 B           0 B           0 B           0 B         800 B",
     ]
-    assert picture.png() == picture.png() and Image.open(io.BytesIO(picture.png())).size == (960, 320)
+    assert picture.png() == picture.png() and Image.open(io.BytesIO(picture.png())).size == (960, 372)
     with pytest.raises(ValueError, match="at least one name and picture"):
         memories({})
 

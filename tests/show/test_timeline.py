@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+from itertools import pairwise
 
 import matplotlib
 import pytest
@@ -14,10 +16,12 @@ from distlab.events import Compute, Done, Exit, Fail, Message, Span, Wait
 from distlab.machine.machines import Link, classroom
 from distlab.machine.reasons import ReplayError
 from distlab.recording import History, Recording
-from distlab.show import timeline
-from distlab.show.look import SERIES, looks_of_spans
+from distlab.show import bytes_by_kind, timeline
+from distlab.show.look import PLAIN, SERIES, UNLABELLED, Look, look_of_message, looks_of_spans
+from distlab.show.marks import Boxes
 from distlab.show.measured import measured
 from distlab.show.timeline_image import timeline_image
+from distlab.traffic import ASSUMPTIONS
 from tests.machine.recordings import FREE, blocking_gpipe, each, gpipe, one_f_one_b, pipeline, with_links
 
 SLOW = with_links(Link(0.0, 1.0))  # a byte takes a second
@@ -277,11 +281,11 @@ def test_what_cannot_be_drawn_is_refused_in_words():
         timeline(each(2, lambda rank, history: history.recv(1 - rank, 4)), SLOW)
 
 
-@pytest.mark.parametrize(("num_ranks", "height"), [(2, 100), (4, 200), (8, 320), (16, 448), (64, 1152), (1024, 1152)])
+@pytest.mark.parametrize(("num_ranks", "height"), [(2, 104), (4, 208), (8, 336), (16, 480), (64, 1152), (1024, 1152)])
 def test_an_image_is_as_high_as_its_ranks_need(num_ranks, height):
     image = image_of(pipeline(one_f_one_b(num_ranks, 4), 2.0))
     assert image.format == "PNG" and image.width == 960
-    assert height < image.height < height + 110
+    assert height < image.height < height + 170
 
 
 def test_an_image_has_the_colours_of_its_spans():
@@ -303,17 +307,52 @@ def test_a_notebook_gets_the_text_and_the_image_and_no_figure_is_left_open(tmp_p
     picture = timeline(two_ranks(), SLOW)
     bundle = picture._repr_mimebundle_()
     assert bundle["text/plain"] == str(picture)
-    assert base64.b64decode(bundle["image/png"]) == picture.png()
+    assert base64.b64decode(bundle["image/png"]) == picture.png() and bundle["image/svg+xml"] == picture.svg()
     picture.save(tmp_path / "picture.png")
+    picture.save(tmp_path / "picture.svg")
     assert (tmp_path / "picture.png").read_bytes() == picture.png()
+    assert (tmp_path / "picture.svg").read_text() == picture.svg()
     assert not Gcf.figs
 
 
-def test_spans_are_told_apart_by_hatch_as_well():
+def lightness(look) -> float:
+    """The relative luminance of WCAG 2."""
+    parts = (int(look.colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_spans_are_told_apart_without_colour():
     looks = looks_of_spans(["F0", "F1", "B0", "W", "forward", "update", "", "10"])
     assert list(looks) == ["F", "B", "W", "10", "forward", "update"]
-    assert len({look.hatch for look in looks.values()}) == len(looks)
-    assert len(set(SERIES)) == len(SERIES) == len({look.hatch for look in SERIES})
+    assert len(set(looks.values())) == len(looks) and len(set(SERIES)) == len(SERIES)
+    for one, other in pairwise(SERIES):
+        assert one.hatch != other.hatch or abs(lightness(one) - lightness(other)) > 0.1, (one, other)
+
+
+def test_words_on_a_fill_can_be_read():
+    for look in (*SERIES, UNLABELLED, PLAIN, *map(look_of_message, ASSUMPTIONS), look_of_message("send")):
+        fill, ink = lightness(look), lightness(Look(look.ink, ""))
+        assert (max(fill, ink) + 0.05) / (min(fill, ink) + 0.05) > 3, look
+
+
+def test_a_kind_of_message_has_one_look_in_every_picture():
+    def write(rank, history):
+        history.collective("all_reduce", 4_000_000).collective("all_gather", 4_000_000)
+
+    recording = each(2, write)
+    looks = {look_of_message(kind).colour for kind in ("all_reduce", "all_gather")}
+    for picture in (timeline(recording, SLOW), bytes_by_kind(recording)):
+        assert looks <= {mark.look.colour for mark in picture.board().marks if isinstance(mark, Boxes)}
+    assert len({look_of_message(kind) for kind in ("send", *ASSUMPTIONS)}) == len(ASSUMPTIONS)  # both barriers are one
+
+
+def test_no_letter_is_smaller_than_eleven_points_at_700_pixels():
+    for picture in (timeline(blocking_gpipe(4, 4), SLOW), bytes_by_kind(measured_by_hand())):
+        svg = picture.svg()
+        width = float(re.search(r'viewBox="0 0 (\S+)', svg).group(1))
+        sizes = [float(size) * 700 / width for size in re.findall(r'font-size="([^"]+)"', svg)]
+        assert min(sizes) > 11 * 4 / 3 - 0.1, min(sizes)
 
 
 def test_on_the_measured_clock_a_wait_that_failed_ends_there_and_a_threads_wait_holds_up_nobody():

@@ -9,6 +9,8 @@ from PIL import Image
 
 from distlab.recording import Recording
 from distlab.show import bytes_by_kind, traffic
+from distlab.show.look import look_of_message
+from distlab.show.marks import Boxes
 from tests.machine.recordings import each, hand_written_ring
 
 
@@ -91,27 +93,41 @@ def test_no_messages_are_no_bytes():
 def test_images_have_their_size(num_ranks):
     recording = mixed(num_ranks) if num_ranks > 1 else each(1, lambda rank, history: history.collective("barrier", 0))
     image = image_of(traffic(recording))
-    assert image.format == "PNG" and image.width == 960 and 300 < image.height < 500
+    assert image.format == "PNG" and image.width == 960 and 300 < image.height < 560
     assert traffic(recording).png() == traffic(recording).png()
     assert image_of(bytes_by_kind(recording)).width == 960
 
 
-def test_messages_by_kind_are_a_table():
+def test_bytes_sent_by_kind_are_a_table_and_a_receive_sends_nothing():
     assert str(bytes_by_kind(mixed(3))).splitlines() == [
-        "messages issued by each rank, by kind: how many, and how large (of a collective the whole array)",
-        "                    recv              send        all_reduce         broadcast",
-        "rank 0                 –        2 × 1.5 MB      1 × 3.146 MB      1 × 19.24 kB",
-        "rank 1          1 × 1 MB                 –      1 × 3.146 MB      1 × 19.24 kB",
-        "rank 2          1 × 2 MB                 –      1 × 3.146 MB      1 × 19.24 kB",
+        "sent by each rank, by kind of message: how many, and the bytes that leave the rank with one",
+        "                    send        all_reduce         broadcast",
+        "rank 0        2 × 1.5 MB      1 × 4.194 MB           1 × 0 B",
+        "rank 1                 –      1 × 4.194 MB      1 × 38.48 kB",
+        "rank 2                 –      1 × 4.194 MB           1 × 0 B",
+        "assumed for all_reduce: around a ring, 2(n−1)/n of its size from each rank",
+        "assumed for broadcast: down a binomial tree, the whole on every edge",
     ]
 
 
 def test_many_ranks_have_their_mean_and_the_largest_in_the_table():
-    assert str(bytes_by_kind(mixed(64))).splitlines()[1:] == [
-        "                             recv              send        all_reduce         broadcast",
-        "mean of 64         0.9844 × 32 MB    0.9844 × 32 MB      1 × 3.146 MB      1 × 19.24 kB",
-        "largest, rank 0                 –        63 × 32 MB      1 × 3.146 MB      1 × 19.24 kB",
+    assert str(bytes_by_kind(mixed(64))).splitlines()[1:4] == [
+        "                             send        all_reduce         broadcast",
+        "mean of 64         0.9844 × 32 MB      1 × 6.193 MB      1 × 18.94 kB",
+        "largest, rank 0        63 × 32 MB      1 × 6.193 MB           1 × 0 B",
     ]
+
+
+def test_a_bar_has_a_part_for_each_kind_as_long_as_what_is_sent():
+    recording = each(
+        2, lambda _, history: [history.collective("all_gather", 400), history.collective("all_reduce", 400)]
+    )
+    picture = bytes_by_kind(recording)
+    marks = [mark for mark in picture.board().marks if isinstance(mark, Boxes)]
+    boxes = {mark.look.colour: mark.rectangles[0] for mark in reversed(marks)}  # the first of a colour: no legend
+    gathered, reduced = (boxes[look_of_message(kind).colour] for kind in ("all_gather", "all_reduce"))
+    assert reduced[2] - reduced[0] == pytest.approx(2 * (gathered[2] - gathered[0])) and gathered[2] == reduced[0]
+    assert {"1 × all_gather", "1 × all_reduce", "600 B"} <= set(picture.board().written)
 
 
 def test_a_table_of_many_kinds_is_cut_in_two():
