@@ -85,7 +85,7 @@ def test_every_demo_is_stored_as_a_picture_with_words_that_needs_no_kernel():
     cells = code_cells(DEMOS)
     for demo in demos.__all__:
         (output,) = next(cell for cell in cells if f"demos.{demo}(" in cell.source).outputs
-        assert set(output.data) == {"image/png", "text/plain"}, demo
+        assert set(output.data) == {"image/png", "image/svg+xml", "text/plain"}, demo
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=name)
