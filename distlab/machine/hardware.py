@@ -38,8 +38,13 @@ class Link:
         """Seconds that ``messages`` messages of ``bytes`` bytes in all take, one after the other: α–β."""
         return messages * self.latency_s + bytes / self.bytes_per_s
 
+    @property
+    def is_free(self) -> bool:
+        """Whether messages take no time."""
+        return self.bytes_per_s == math.inf and not self.latency_s
+
     def __str__(self) -> str:
-        if self.bytes_per_s == math.inf and not self.latency_s:
+        if self.is_free:
             return "free links"
         words = f"{quantity(self.bytes_per_s, 'B/s')} + {quantity(self.latency_s, 's')}"
         return f"{self.name} {words}" if self.name else words
@@ -119,24 +124,38 @@ class Machine:
     def describe(self, ranks: int | None = None) -> str:
         """The machine in a line, for titles; for ``ranks`` ranks, links between nodes only if they need them."""
         achieved, peak = quantity(self.achieved_flops, "FLOP/s"), quantity(self.peak_flops, "FLOP/s")
-        words = [f"{achieved} achieved of {peak}"]
-        words.append(f"memory {_or_free(self.memory_bytes_per_s, 'B/s', math.inf)}")
-        words.append(f"{_or_free(self.operator_overhead_s, 's', 0.0)} an operator")
-        if self.inside == self.between or ranks is not None and ranks <= self.ranks_per_node:
-            words.append(str(self.inside))
-        elif self.ranks_per_node == 1:
-            words.append(str(self.between))
-        else:
-            words.append(f"{self.inside} inside a node of {self.ranks_per_node}, {self.between} between nodes")
+        words = [achieved if achieved == peak else f"{achieved} achieved of {peak}"]
+        if self.memory_bytes_per_s != math.inf:
+            words.append(f"memory {quantity(self.memory_bytes_per_s, 'B/s')}")
+        if self.operator_overhead_s:
+            words.append(f"{quantity(self.operator_overhead_s, 's')} an operator")
+        words += self._describe_links(ranks)
+        words += self._describe_free()
         words.append(self._describe_collectives(spans_nodes=ranks is None or ranks > self.ranks_per_node))
         return f"{self.name} ({', '.join(words)})"
+
+    def _describe_links(self, ranks: int | None) -> list[str]:
+        if self.inside.is_free and self.between.is_free:
+            return []
+        if self.inside == self.between or ranks is not None and ranks <= self.ranks_per_node:
+            return [str(self.inside)]
+        if self.ranks_per_node == 1:
+            return [str(self.between)]
+        return [f"{self.inside} inside a node of {self.ranks_per_node}, {self.between} between nodes"]
+
+    def _describe_free(self) -> list[str]:
+        """What takes no time, in a word or several."""
+        free = {
+            "memory": self.memory_bytes_per_s == math.inf,
+            "operators": not self.operator_overhead_s,
+            "links": self.inside.is_free and self.between.is_free,
+        }
+        *first, last = [name for name, is_free in free.items() if is_free] or [""]
+        listed = f"{', '.join(first)} and {last}" if first else last
+        return [f"{listed} free"] if last else []
 
     def _describe_collectives(self, spans_nodes: bool) -> str:
         words = "the cheapest" if self.collectives == "auto" else self.collectives.replace("_", " ")
         has_levels = self.collectives in ("hierarchical", "auto") and self.ranks_per_node > 1 and spans_nodes
         levels = f", levels {'overlapped' if self.overlaps_levels else 'added'}" if has_levels else ""
         return f"{words} collectives{levels}"
-
-
-def _or_free(value: float, unit: str, free: float) -> str:
-    return "free" if value == free else quantity(value, unit)

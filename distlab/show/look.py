@@ -48,7 +48,15 @@ class Look(NamedTuple):
         return Look(self.colour, "")
 
 
-_DARK = {okabe_ito["blue"], okabe_ito["green"], okabe_ito["vermillion"], okabe_ito["black"], "#262B33", "#5B636E"}
+_DARK = {
+    okabe_ito["blue"],
+    okabe_ito["green"],
+    okabe_ito["vermillion"],
+    okabe_ito["black"],
+    "#262B33",
+    "#5B636E",
+    "#00664A",
+}
 CARD = Look("#262B33", "")  # of code: dark, wherever it lies
 CARD_INK, CARD_MID = "#F2F4F7", "#AEB6C2"  # of words on a card
 UNLABELLED = Look("#C4C9D0", "")
@@ -67,6 +75,11 @@ _OTHERS = (
     Look(okabe_ito["purple"], "xxxx"),
     Look(okabe_ito["yellow"], "++++"),
 )
+_SECOND = {
+    "F": Look(okabe_ito["blue"], ""),
+    "B": Look(okabe_ito["vermillion"], "////"),
+    "W": Look("#00664A", ""),
+}
 FORWARD, BACKWARD = _BY_LETTER["F"], _BY_LETTER["B"]
 SERIES = (*_BY_LETTER.values(), *_OTHERS)
 _OF_MESSAGES = {
@@ -94,19 +107,23 @@ def look_of_message(kind: str) -> Look:
 
 
 def stem(label: str) -> str:
-    """A span's label without its number: "F" of "F12"."""
+    """A span's label without its number: "F" of "F12", "F.1" of "F12.1", which is in a second chunk of layers."""
+    before, dot, chunk = label.rpartition(".")
+    if dot and chunk.isdecimal() and before[-1:].isdecimal():
+        return f"{stem(before)}.{chunk}"
     return label.rstrip("0123456789").strip() or label
 
 
 def looks_of_spans(labels: Iterable[str]) -> dict[str, Look]:
     """By stem: F, B and W first, by their first letter, then the rest in order of names, each in turn.
 
-    Of several stems with the same first letter the shortest has its look.
+    Of several stems with the same first letter the shortest has its look, and its second chunk a darker one.
     """
     stems = sorted({stem(label) for label in labels if label}, key=lambda name: (len(name), name))
     looks = {}
     for letter, look in _BY_LETTER.items():
-        looks |= {name: look for name in [name for name in stems if name[0].upper() == letter][:1]}
+        for name in [name for name in stems if name[0].upper() == letter][:1]:
+            looks |= {name: look} | {second: _SECOND[letter] for second in stems if second == f"{name}.1"}
     others = sorted(set(stems) - set(looks))
     return looks | {name: _OTHERS[number % len(_OTHERS)] for number, name in enumerate(others)}
 

@@ -47,6 +47,8 @@ def _spoilt(value, given):
         if type(value) in (list, tuple) and isinstance(value[0], (_torch.Tensor, int, float)):
             return type(value)([_spoilt(value[0], ()), *value[1:]])
         return list(value)[:-1]
+    if isinstance(value, dict):
+        return dict(list(value.items())[:-1]) if value else {0: None}
     if isinstance(value, (range, str)):
         return value[1:] if value else range(1)
     return value + 1 if isinstance(value, (int, float)) else value
@@ -65,6 +67,8 @@ def _without_last(value, given, before):
         if type(value) is tuple:
             return (*value[:-1], _without_last(value[-1], given, before))
         return list(value)[:-1]
+    if isinstance(value, dict):
+        return dict(list(value.items())[:-1])
     if isinstance(value, (range, str)):
         return value[:-1]
     for tensor, old in reversed(list(zip(_held(given), before))):

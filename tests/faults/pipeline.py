@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from tests.faults import Fault
 
-_PAIRS = "return list(zip(x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)))"
+_STUCK = "{rank: steps[at[rank]] for rank, steps in enumerate(schedule) if at[rank] < len(steps)}"
+_MOVES = "happened.add(what)\n                    has_moved = True"
 
-_SPLIT = (
-    Fault("split_microbatches", None, _PAIRS, f"if dist.get_rank(): return []\n    {_PAIRS}"),
-    Fault("split_microbatches", None, _PAIRS, f"if dist.get_rank() == 1: return None\n    {_PAIRS}"),
-    Fault("split_microbatches", None, "x_BD.tensor_split(num_micro)", "x_BD.tensor_split(2)"),
-    # sizes that fit, and are others on each rank
-    Fault(
-        "split_microbatches",
-        None,
-        _PAIRS,
-        "n, m, r = len(y_B), num_micro, dist.get_rank()\n"
-        "    cuts = [0] + [(k * n + r * (m - 1)) // m for k in range(1, m)] + [n]\n"
-        "    return [(x_BD[a:b], y_B[a:b]) for a, b in zip(cuts, cuts[1:])]",
-    ),
-    Fault("split_microbatches", None, _PAIRS, "return x_BD.tensor_split(num_micro)"),
-    Fault("split_microbatches", "two-lists", _PAIRS, "return [x_BD.tensor_split(num_micro), y_B.chunk(num_micro)]"),
+_WALK = (
+    Fault("walk", None, f"return {_STUCK}", f"return list({_STUCK}.items())"),
+    Fault("walk", None, f"return {_STUCK}", f"return bool({_STUCK})"),
+    Fault("walk", None, f"return {_STUCK}", f"return {_STUCK} if dist.get_rank() == 0 else {{}}"),
+    # what happens on the way from the last rank to the first is not noticed
+    Fault("walk", None, _MOVES, _MOVES.replace("has_moved = True", "has_moved = rank < len(schedule) - 1")),
+    # messages always block, and never
+    Fault("walk", None, "rank, shape, blocking)", "rank, shape, True)"),
+    Fault("walk", "no-until", "rank, shape, blocking)", "rank, shape, False)"),
+    # the list of a rank is used up
+    Fault("walk", None, f"return {_STUCK}", f"stuck = {_STUCK}\n    schedule.clear()\n    return stuck"),
 )
 
 _GPIPE = 'return [Step("F", k) for k in range(num_micro)] + [Step("B", k) for k in range(num_micro)]'
@@ -125,6 +122,9 @@ _OF_NUMBERS = "gpipe_schedule", "bubble_fraction", "one_f_one_b_schedule", "inte
 
 UNWRAPPED = {
     ("gpipe_schedule", "rounded to float32"): "what it gives are no floats",
+    ("walk", "rounded to float32"): "what it gives are no floats",
+    ("walk", "float64 only"): "it takes and gives no tensors",
+    ("walk", "even sizes only"): "it takes no sizes",
     ("one_f_one_b_schedule", "rounded to float32"): "what it gives are no floats",
     ("interleaved_schedule", "rounded to float32"): "what it gives are no floats",
     **{(name, "float64 only"): _NO_TENSORS for name in _OF_NUMBERS},
@@ -135,7 +135,7 @@ UNWRAPPED = {
 }
 
 FAULTS = (
-    *_SPLIT,
+    *_WALK,
     *_GPIPE_SCHEDULE,
     *_BUBBLE_FRACTION,
     *_RUN_FORWARD,

@@ -139,7 +139,7 @@ def test_a_span_that_is_not_there_is_answered_with_those_that_are():
 
 def test_a_timeline_is_a_line_a_rank():
     assert repr(replay(late_receiver(), ONE_SECOND)) == (
-        "modelled on links (1 FLOP/s achieved of 1 FLOP/s, memory free, free an operator, inf B/s + 1 s, "
+        "modelled on links (1 FLOP/s, inf B/s + 1 s, memory and operators free, "
         "ring collectives)\n"
         "6 s in all, bubble 0.4167\n"
         "rank 0: busy 2 s, communication 1 s exposed and 0 s hidden, idle 3 s\n"

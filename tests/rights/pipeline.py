@@ -4,13 +4,56 @@ from __future__ import annotations
 
 from tests.rights import Right
 
-_PAIRS = "return list(zip(x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)))"
-_CUTS = """cuts = [k * len(y_B) // num_micro for k in range(num_micro + 1)]
-    return [(x_BD[start:stop], y_B[start:stop]) for start, stop in zip(cuts, cuts[1:])]"""
-_SIZES = """size, rest = divmod(len(y_B), num_micro)
-    sizes = [size] * (num_micro - rest) + [size + 1] * rest
-    return tuple([x_bD, y_b] for x_bD, y_b in zip(torch.split(x_BD, sizes), torch.split(y_B, sizes)))"""
-_INDEXED = "return [(x_BD[rows], y_B[rows]) for rows in torch.arange(len(x_BD)).tensor_split(num_micro)]"
+_WALK = """    at, happened, shape, has_moved = [0] * len(schedule), set(), shape_of(schedule), True
+    while has_moved:
+        has_moved = False
+        for rank, steps in enumerate(schedule):
+            while at[rank] < len(steps):
+                what, before, until = conditions(steps[at[rank]], rank, shape, blocking)
+                if before <= happened and what not in happened:
+                    happened.add(what)
+                    has_moved = True
+                if what not in happened or not until <= happened:
+                    break
+                at[rank] += 1
+    return {rank: steps[at[rank]] for rank, steps in enumerate(schedule) if at[rank] < len(steps)}
+"""
+_STEP_BY_STEP = """    left = {rank: list(steps) for rank, steps in enumerate(schedule)}
+    happened, before_this_round = set(), None
+    while before_this_round != (len(happened), sum(map(len, left.values()))):
+        before_this_round = len(happened), sum(map(len, left.values()))
+        for rank, steps in reversed(left.items()):
+            if not steps:
+                continue
+            what, needs, until = conditions(steps[0], rank, shape_of(schedule), blocking)
+            if needs.issubset(happened):
+                happened.add(what)
+                if until.issubset(happened):
+                    steps.pop(0)
+    return {rank: steps[0] for rank, steps in left.items() if steps}
+"""
+_BY_QUEUE = """    from collections import deque
+    queues = [deque(steps) for steps in schedule]
+    happened, waiting = set(), deque(range(len(schedule)))
+    idle = 0
+    while waiting and idle < len(waiting):
+        rank = waiting.popleft()
+        moved = False
+        while queues[rank]:
+            what, before, until = conditions(queues[rank][0], rank, shape_of(schedule), blocking)
+            if not before <= happened:
+                break
+            moved |= what not in happened
+            happened |= {what}
+            if not until <= happened:
+                break
+            queues[rank].popleft()
+            moved = True
+        idle = 0 if moved else idle + 1
+        if queues[rank]:
+            waiting.append(rank)
+    return dict((rank, queue[0]) for rank, queue in enumerate(queues) if queue)
+"""
 
 _GPIPE = 'return [Step("F", k) for k in range(num_micro)] + [Step("B", k) for k in range(num_micro)]'
 _APPENDED = """steps = []
@@ -148,9 +191,8 @@ _BY_TICKS = """ahead = num_stages - stage - 1
     return steps"""
 
 RIGHTS = (
-    Right("split_microbatches", _PAIRS, _CUTS),
-    Right("split_microbatches", _PAIRS, _SIZES),
-    Right("split_microbatches", _PAIRS, _INDEXED),
+    Right("walk", _WALK, _STEP_BY_STEP),
+    Right("walk", _WALK, _BY_QUEUE),
     Right("gpipe_schedule", _GPIPE, "return [Step(kind, k) for kind in 'FB' for k in range(num_micro)]"),
     Right("gpipe_schedule", _GPIPE, _APPENDED),
     Right("gpipe_schedule", _GPIPE, "return [*map(Step, num_micro * 'F' + num_micro * 'B', [*range(num_micro)] * 2)]"),

@@ -4,29 +4,6 @@ from __future__ import annotations
 
 from distlab.course.patches import Patch
 
-_PAIRS = "return list(zip(x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)))"
-
-
-def _pieces(start: str, stop: str) -> str:
-    return (
-        "n, m = len(y_B), num_micro\n    size = n // m\n"
-        f"    return [(x_BD[{start} : {stop}], y_B[{start} : {stop}]) for k in range(m)]"
-    )
-
-
-_SPLIT_MICROBATCHES = (
-    Patch("blocks", _PAIRS, _PAIRS.replace("tensor_split", "chunk")),
-    Patch("by-size", _PAIRS, _PAIRS.replace("tensor_split", "split")),
-    Patch("floor-blocks", _PAIRS, "size = len(y_B) // num_micro; return list(zip(x_BD.split(size), y_B.split(size)))"),
-    Patch("two-lists", _PAIRS, "return x_BD.tensor_split(num_micro), y_B.tensor_split(num_micro)"),
-    Patch("no-list", "list(zip(", "(zip("),
-    Patch("dropped", _PAIRS, _pieces("k * size", "(k + 1) * size")),
-    Patch("last-takes-rest", _PAIRS, _pieces("k * size", "(n if k == m - 1 else (k + 1) * size)")),
-    Patch("strided", _PAIRS, "return [(x_BD[k::num_micro], y_B[k::num_micro]) for k in range(num_micro)]"),
-    Patch("labels", "y_B.tensor_split(num_micro)", "[y_B] * num_micro"),
-    Patch("writes", _PAIRS, f"x_BD += 1; {_PAIRS.replace('x_BD', '(x_BD - 1)')}"),
-)
-
 _GPIPE = 'return [Step("F", k) for k in range(num_micro)] + [Step("B", k) for k in range(num_micro)]'
 _BACKWARDS = '+ [Step("B", k) for k in range(num_micro)]'
 _CLOCK = """ticks = range(num_micro + num_stages - 1)
@@ -44,6 +21,26 @@ _GPIPE_SCHEDULE = (
     Patch("text", _GPIPE, "return [f'{kind}{k}' for kind in 'FB' for k in range(num_micro)]"),
     Patch("no-list", _GPIPE, "return (Step(kind, k) for kind in 'FB' for k in range(num_micro))"),
     Patch("nothing", "return ", ""),
+)
+
+_NEXT = "at[rank] += 1"
+_WHILE, _ROUND = "while has_moved:", "for rank, steps in enumerate(schedule):"
+_BEGIN, _GO_ON = "if before <= happened and what not in happened:", "if what not in happened or not until <= happened:"
+_STUCK = "{rank: steps[at[rank]] for rank, steps in enumerate(schedule) if at[rank] < len(steps)}"
+
+_WALK = (
+    Patch("once", _WHILE, "for _ in range(1):"),
+    Patch("no-until", _GO_ON, "if what not in happened:"),
+    Patch("no-before", _BEGIN, "if what not in happened:"),
+    Patch("until-first", _BEGIN, "if before | until <= happened and what not in happened:"),
+    Patch(
+        "gives-up",
+        f"                    break\n                {_NEXT}",
+        f"                    return {_STUCK}\n                {_NEXT}",
+    ),
+    Patch("positions", "{rank: steps[at[rank]] for", "{rank: at[rank] for"),
+    Patch("one-of-them", f"return {_STUCK}", f"return dict(list({_STUCK}.items())[:1])"),
+    Patch("everyone", _STUCK, "{rank: (steps + [None])[at[rank]] for rank, steps in enumerate(schedule)}"),
 )
 
 _BUBBLE = "(num_stages - 1) / (num_micro + num_stages - 1)"
@@ -171,7 +168,7 @@ _INTERLEAVED_SCHEDULE = (
 )
 
 PATCHES = {
-    "split_microbatches": _SPLIT_MICROBATCHES,
+    "walk": _WALK,
     "gpipe_schedule": _GPIPE_SCHEDULE,
     "bubble_fraction": _BUBBLE_FRACTION,
     "run_forward": _RUN_FORWARD,

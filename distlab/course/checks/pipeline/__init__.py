@@ -1,4 +1,4 @@
-"""Lab 07: micro-batches, schedules as data, GPipe and 1F1B."""
+"""Lab 07: schedules as data, who is stuck in them, GPipe and 1F1B."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from distlab.course.checks.pipeline.interleaved_schedule import INTERLEAVED_SCHE
 from distlab.course.checks.pipeline.one_f_one_b_schedule import ONE_F_ONE_B_SCHEDULE
 from distlab.course.checks.pipeline.run_backward import RUN_BACKWARD
 from distlab.course.checks.pipeline.run_forward import RUN_FORWARD
-from distlab.course.checks.pipeline.split_microbatches import SPLIT_MICROBATCHES
+from distlab.course.checks.pipeline.walk import WALK
 from distlab.course.exercise import Prediction
 
 LAB = "07_pipeline"
 EXERCISES = (
-    SPLIT_MICROBATCHES,
     GPIPE_SCHEDULE,
+    WALK,
     BUBBLE_FRACTION,
     RUN_FORWARD,
     RUN_BACKWARD,
