@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 
 import numpy as np
 import torch
 
 from distlab.demos.one_step import CLASS, LEARNING_RATE, NUM_ROWS, Column, Step, columns_of, on_ranks, times_too_large
-from distlab.show.board import Board
-from distlab.show.look import FAINT, INK, MID, SERIES, WIDTH, okabe_ito
+from distlab.show.board import MARGIN, Board
+from distlab.show.look import MID, RULE, SERIES, TEXT, look_of_message, okabe_ito
+from distlab.show.marks import Rectangle
 from distlab.show.panel import Panel, slider, switch
 
 NUM_STEPS = 5
 _NAMES = ("0 before", "1 replicate", "2 split", "3 compute", "4 synchronise", "5 update")
 _KINDS = ("weights", "weights", "12 rows", "gradient", "gradient", "weights")
 _RIGHT = ("different", "same", "", "different", "same", "same")  # what ranks should be
-_HEIGHT, _TOP, _BOTTOM = 4.1, 0.9, 0.72  # inches: of the picture, above and below its rows
-_EDGES = (1.1, 2.32, 3.54, 5.66, 6.94, 8.26, WIDTH - 0.05)
+_MESSAGES = {1: "broadcast", 4: "all_reduce"}  # by the column that they make
+_HEIGHT, _TOP, _ROWS = 4.95, 0.95, 2.85  # inches: of the picture, above its rows, of all of them
+_BETWEEN = 0.2  # inches between two columns, for what is sent
+_WIDTHS = (1.15, 1.25, 1.6, 1.25, 1.6, 1.34)  # inches of the columns
+_SMALL = 12.5  # points
+_GROUND = 0.17  # of black: what lies under the digits
+_WRONG = okabe_ito["vermillion"]
+
+
+def _edges() -> list[tuple[float, float]]:
+    """Where each column begins and ends, in inches."""
+    edges, x = [], 0.94
+    for number, width in enumerate(_WIDTHS):
+        x += _BETWEEN if number in _MESSAGES else 0.0
+        edges.append((x, x + width))
+        x += width
+    return edges
+
+
+_EDGES = _edges()
+_RIGHT_EDGE = _EDGES[-1][1]
 
 
 def data_parallel(ranks: int = 4, forget_to_divide: bool = False, forget_to_broadcast: bool = False) -> Panel:
@@ -44,97 +65,107 @@ def draw(ranks: int, forget_to_divide: bool, forget_to_broadcast: bool, step: in
     forgotten = ["divide"] * forget_to_divide + ["broadcast"] * forget_to_broadcast
     mistake = ", forgot to " + " and to ".join(forgotten) if forgotten else ""
     board = Board(f"Data parallel on {ranks} ranks, {_NAMES[step]}{mistake}", _HEIGHT)
-    pitch = (_HEIGHT - _TOP - _BOTTOM) / (ranks + 1)
+    pitch = _ROWS / (ranks + 1)
+    below = _TOP + _ROWS + 0.27
     _draw_grid(board, ranks, step, pitch)
     shown = {number: column for number, column in columns.items() if number <= step}
     _draw_columns(board, shown, pitch)
+    _draw_messages(board, ranks, step, not forget_to_broadcast, pitch)
     for number, column in shown.items():
-        _draw_verdict(board, number, column, times_too_large(real) if number == 4 else None)
+        _draw_verdict(board, number, column, times_too_large(real) if number == 4 else None, below)
     if step >= 2:
         _draw_digits(board, real, pitch)
-    _draw_legend(board)
+        board.word(_middle(2), below, "each row\non one rank", _SMALL)
+    _draw_legend(board, below + 0.48)
     board.say(*_words(real, columns, (forget_to_divide, forget_to_broadcast), step))
     return board
 
 
 def _draw_grid(board: Board, ranks: int, step: int, pitch: float) -> None:
+    """Names of rows and columns, a dotted box for what is not there yet, a frame around what happens now."""
     middles = [_TOP + (row + 0.5) * pitch for row in range(ranks + 1)]
     for row, y in enumerate(middles):
-        board.word(0.12, y, f"rank {row}" if row < ranks else "one process", align="left")
+        board.word(MARGIN, y, f"rank {row}" if row < ranks else "one\nprocess", align="left")
     for number, (name, kind) in enumerate(zip(_NAMES, _KINDS, strict=True)):
-        x = (_EDGES[number] + _EDGES[number + 1]) / 2
-        weight, colour = "bold" if number == step else "", INK if number <= step else MID
-        _stack(board, x, 0.64, name, kind, weight=weight, colour=colour)
-    board.lines([(0.12, _TOP + ranks * pitch, _EDGES[-1], _TOP + ranks * pitch)], INK)
+        colour, weight = TEXT if number <= step else MID, "bold" if number == step else ""
+        board.word(_middle(number), 0.66, f"{name}\n{kind}", colour=colour, weight=weight)
+    line = _TOP + ranks * pitch
+    board.lines([(MARGIN, line, _RIGHT_EDGE, line)], MID)
     waiting = [number for number in range(len(_NAMES)) if number > step]
-    board.frames([_box(number, y, pitch) for number in waiting for y in middles], FAINT, 1.0, dotted=True)
-    board.frames([(_EDGES[step] + 0.02, 0.4, _EDGES[step + 1] - 0.02, _HEIGHT - 0.28)], INK, 1.5)
+    board.frames([_box(number, y, pitch) for number in waiting for y in middles], RULE, 1.0, dotted=True)
+    left, right = _EDGES[step]
+    board.frames([(left, 0.42, right, _TOP + (ranks + 1) * pitch + 0.55)], width=1.5)
 
 
-def _box(column: int, y: float, pitch: float) -> tuple[float, float, float, float]:
-    half = min(0.3, pitch / 2 - 0.04)
-    return _EDGES[column] + 0.07, y - half, _EDGES[column + 1] - 0.07, y + half
+def _middle(column: int) -> float:
+    return sum(_EDGES[column]) / 2
+
+
+def _box(column: int, y: float, pitch: float) -> Rectangle:
+    half = pitch / 2 - 0.03
+    return _EDGES[column][0] + 0.06, y - half, _EDGES[column][1] - 0.06, y + half
 
 
 def _draw_columns(board: Board, columns: dict[int, Column], pitch: float) -> None:
     """One look for each hash of a column; the first look is that of what one process has."""
-    frames, flags = [], defaultdict(list)
+    boxes = defaultdict(list)
     for number, column in columns.items():
         known = list(dict.fromkeys([column.hashes[-1], *column.hashes]))
         for row, (short, value) in enumerate(zip(column.hashes, column.numbers, strict=True)):
-            y = _TOP + (row + 0.5) * pitch
-            x0, y0, x1, y1 = _box(number, y, pitch)
-            frames.append((x0, y0, x1, y1))
-            flags[SERIES[known.index(short)]].append((x0, y0, x0 + 0.28, y1))
-            _stack(board, (x0 + 0.28 + x1) / 2, y, short, _number(value))
-    for look, rectangles in flags.items():
+            y, look = _TOP + (row + 0.5) * pitch, SERIES[known.index(short)].plain
+            boxes[look].append(_box(number, y, pitch))
+            board.word(_middle(number), y, f"{short}\n{_number(value)}", colour=look.ink)
+    for look, rectangles in boxes.items():
         board.boxes(rectangles, look)
-    board.frames(frames, INK, 0.8)
 
 
-def _draw_verdict(board: Board, number: int, column: Column, ratio: float | None) -> None:
+def _draw_messages(board: Board, ranks: int, step: int, broadcasts: bool, pitch: float) -> None:
+    """A bar beside all ranks that a collective joins, left of what it gives them; a dotted one where it is missing."""
+    y0, y1 = _TOP + 0.03, _TOP + ranks * pitch - 0.03
+    for column, kind in _MESSAGES.items():
+        x = _EDGES[column][0] - _BETWEEN / 2
+        bar = (x - 0.06, y0, x + 0.06, y1)
+        if step >= column and (broadcasts or kind != "broadcast"):
+            board.boxes([bar], look_of_message(kind).plain)
+        elif step >= column:
+            board.frames([bar], _WRONG, 1.5, dotted=True)
+
+
+def _draw_verdict(board: Board, number: int, column: Column, ratio: float | None, y: float) -> None:
     """Whether ranks are the same, and whether they have what one process has; what is wrong is in capitals."""
     is_wrong = column.verdict != _RIGHT[number] or (number not in (0, 3) and not column.equals_one_process)
     lines = [column.verdict if column.verdict == _RIGHT[number] else column.verdict.upper()]
     if number not in (0, 3):
         wrong = f"{ratio:.3g} × too large" if ratio else "≠ one process"
         lines.append("= one process" if column.equals_one_process else wrong)
-    colour = okabe_ito["vermillion"] if is_wrong else INK
-    _write_below(board, number, *lines, colour=colour)
-
-
-def _write_below(board: Board, column: int, *lines: str, colour: str = INK) -> None:
-    x, y = (_EDGES[column] + _EDGES[column + 1]) / 2, _HEIGHT - _BOTTOM + 0.22
-    _stack(board, x, y, *lines, size=10, colour=colour, weight="bold" if colour != INK else "")
-
-
-def _stack(board: Board, x: float, y: float, *lines: str, **style) -> None:
-    """Lines of text, one under the other, their middle at ``y``."""
-    for number, line in enumerate(lines):
-        board.word(x, y + 0.19 * (number - (len(lines) - 1) / 2), line, **style)
+    board.word(_middle(number), y, "\n".join(lines), _SMALL, colour=_WRONG if is_wrong else TEXT)
 
 
 def _draw_digits(board: Board, step: Step, pitch: float) -> None:
-    """Each rank's rows; a frame around every five."""
+    """Each rank's rows; a frame around every five. They lie on grey, which does not shine on a dark page."""
     shards = [*step.images, torch.cat(step.images)]
     labels = [*step.labels, sum(step.labels, [])]
+    frames = []
     for row, (images, digits) in enumerate(zip(shards, labels, strict=True)):
         y = _TOP + (row + 0.5) * pitch
-        side = min(0.36, pitch - 0.12, (_EDGES[3] - _EDGES[2] - 0.14) / len(digits))
-        pixels = np.pad(images.reshape(-1, 8, 8).numpy(), ((0, 0), (0, 0), (0, 1)))  # a white line between digits
-        x0 = (_EDGES[2] + _EDGES[3] - side * len(digits)) / 2
-        board.image(np.hstack(list(pixels)), (x0, y - side / 2, x0 + side * len(digits), y + side / 2))
+        side = min(0.42, pitch - 0.12, (_EDGES[2][1] - _EDGES[2][0] - 0.1) / len(digits))
+        pixels = np.pad(images.reshape(-1, 8, 8).numpy(), ((0, 0), (0, 0), (0, 1)))  # a free column between digits
+        x0 = _middle(2) - side * len(digits) / 2
+        place = (x0, y - side / 2, x0 + side * len(digits), y + side / 2)
+        board.image(_GROUND + (1 - _GROUND) * np.hstack(list(pixels)), place)
         fives = [x0 + side * place for place, digit in enumerate(digits) if digit == CLASS]
-        frames = [(x - 0.02, y - side / 2 - 0.02, x + side - 0.03, y + side / 2 + 0.02) for x in fives]
-        board.frames(frames, okabe_ito["vermillion"], 1.5)
-    _write_below(board, 2, "each row on one rank", "(framed: a five)")
+        frames += [(x - 0.02, y - side / 2 - 0.02, x + side - 0.02, y + side / 2 + 0.02) for x in fives]
+    board.frames(frames, okabe_ito["blue"], 2.0)
 
 
-def _draw_legend(board: Board) -> None:
-    y = _HEIGHT - 0.14
-    board.boxes([(0.12, y - 0.08, 0.4, y + 0.08)], SERIES[0])
-    text = "as one process has it. In each box: a hash of all 4,810 numbers, and the bias of class 5"
-    board.word(0.5, y, text, size=10, align="left")
+def _draw_legend(board: Board, top: float) -> None:
+    def five(x: float, y: float) -> None:
+        board.frames([(x + 0.04, y - 0.09, x + 0.22, y + 0.09)], okabe_ito["blue"], 2.0)
+
+    fills = {"as one process has it": SERIES[0]}
+    fills |= {kind.replace("_", "-"): look_of_message(kind).plain for kind in _MESSAGES.values()}
+    board.legend(MARGIN, top, {name: partial(board.patch, look) for name, look in fills.items()} | {"a five": five})
+    board.word(MARGIN, top + 0.27, "in a box: a hash of all 4,810 numbers, and the bias of class 5", align="left")
 
 
 def _number(value: float) -> str:

@@ -24,7 +24,7 @@ _DECIMALS = 8  # two orders of adding differ in the 16th
 _TAKEN = ("replicate", "split_batch", "compute_gradients", "average_gradients", "update")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # known by itself, to keep what was computed of it
 class Step:
     """What ranks held during one step; P numbers are a model's, in float64.
 
@@ -46,6 +46,7 @@ class Step:
         return self.held_WSP[:, part, BIAS].tolist()
 
 
+@cache
 def on_ranks(ranks: int, divides: bool = True, broadcasts: bool = True) -> Step:
     """The step on that many ranks, each of which starts with a model from its own seed.
 
@@ -74,6 +75,7 @@ class Column:
         return set(self.hashes) == {self.hashes[-1]}
 
 
+@cache
 def columns_of(ranks: int, forget_to_divide: bool = False, forget_to_broadcast: bool = False) -> dict[int, Column]:
     """By column of the picture (0 before, 1 replicate, 3 compute, 4 synchronise, 5 update), what was there."""
     step, alone = on_ranks(ranks, not forget_to_divide, not forget_to_broadcast), on_ranks(1)
@@ -83,6 +85,7 @@ def columns_of(ranks: int, forget_to_divide: bool = False, forget_to_broadcast: 
     }
 
 
+@cache
 def times_too_large(step: Step) -> float | None:
     """By what factor the synchronised gradient is one process's, if all its numbers are, to ten digits."""
     alone_P = on_ranks(1).held_WSP[0, 3]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from distlab.demos import gate
 from distlab.demos.gate import NUM_EXPERTS, NUM_LINES, NUM_TOKENS, Routing
-from distlab.show.board import Board
-from distlab.show.letters import width_of
-from distlab.show.look import INK, WHITE, WIDTH, Look, okabe_ito
-from distlab.show.marks import Rectangle
+from distlab.show.board import HANDLE, MARGIN, Board
+from distlab.show.look import MID, RULE, TEXT, WIDTH, Look, okabe_ito
 from distlab.show.panel import Panel, choice, slider
 
 ALPHAS = (0.0, 0.01, 0.1)
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, math.inf)
-_HEIGHT = 4.2
-_LEFT, _RIGHT = 1.72, 1.2  # inches beside the queues
+_HEIGHT = 4.9
+_LEFT, _RIGHT = 2.0, 1.5  # inches beside the queues
 _PLACE = (WIDTH - _LEFT - _RIGHT) / NUM_TOKENS
-_TEXT, _TOP, _LANE = 0.55, 1.4, 0.305  # inches: middle of the text's line, top of the queues, a queue
+_TEXT, _TOP, _LANE = 0.6, 1.66, 0.34  # inches: middle of the text's line, top of the queues, a queue
+_BOX, _LETTER = 0.25, 12.0  # inches: how high a token is; points of its letter, for which there is little room
+_LOAD, _DROPPED = WIDTH - 1.02, WIDTH - MARGIN  # inches: where numbers beside the queues end
 _LOOKS = {"first choice": Look(okabe_ito["sky blue"], ""), "second choice": Look(okabe_ito["yellow"], "")}
 
 
@@ -59,8 +60,8 @@ def draw(top_k: int, factor: float, alpha: float, ranks: int, line: int) -> Boar
     _draw_ranks(board, loads, capacity, ranks)
     if factor < math.inf:
         x = _LEFT + capacity * _PLACE
-        board.lines([(x, _TOP - 0.05, x, _TOP + NUM_EXPERTS * _LANE + 0.05)], INK, 2.0, style="--")
-        board.word(x, _TOP - 0.15, f"capacity {capacity}")
+        board.lines([(x, _TOP - 0.02, x, _TOP + NUM_EXPERTS * _LANE + 0.05)], TEXT, 2.0, style="--")
+        board.word(x, _TOP - 0.17, f"capacity {capacity}")
     _draw_legend(board, list(_LOOKS)[:top_k])
     board.say(*_words(routed, capacity, alpha, ranks))
     return board
@@ -70,47 +71,58 @@ def _draw_text(board: Board, routed: Routing, factor: float) -> None:
     """The line; under each character the numbers of its experts. Who has no place anywhere is hollow."""
     kept = [(number, token) for queue in routed.queues(factor) for token, number in queue]
     best = {token: number for number, token in sorted(kept, reverse=True)}  # the first choice that was kept
-    for number, look in enumerate(_LOOKS.values()):
-        board.boxes([_box(token, _TEXT) for token in best if best[token] == number], look)
-    _draw_hollow(board, [_box(token, _TEXT) for token in range(NUM_TOKENS) if token not in best])
-    for token, letter in enumerate(routed.line):
-        board.word(_x(token), _TEXT, _shown(letter), size=12)
+    letters = dict(enumerate(routed.line))
+    for number in range(len(_LOOKS)):
+        _draw_tokens(board, number, {_at(token, _TEXT): letters[token] for token in best if best[token] == number})
+    _draw_tokens(board, None, {_at(token, _TEXT): letters[token] for token in letters if token not in best})
     board.word(_LEFT - 0.12, _TEXT, "token", align="right")
     for number in range(routed.top_k):
-        y = _TEXT + 0.26 + 0.22 * number
+        y = _TEXT + 0.27 + 0.25 * number
         board.word(_LEFT - 0.12, y, ("expert", "and expert")[number], align="right")
         for token, expert in enumerate(routed.experts_TK[:, number].tolist()):
-            board.word(_x(token), y, str(expert))
+            board.word(*_at(token, y), str(expert))
 
 
 def _draw_queues(board: Board, routed: Routing, capacity: int) -> None:
-    hollow, kept = [], {name: [] for name in _LOOKS}
+    kept: dict[int | None, dict] = {0: {}, 1: {}, None: {}}
     for expert, queue in enumerate(routed.queues()):
         y = _TOP + (expert + 0.5) * _LANE
         for place, (token, number) in enumerate(queue):
-            board.word(_x(place), y, _shown(routed.line[token]), size=12)
-            (kept[list(_LOOKS)[number]] if place < capacity else hollow).append(_box(place, y))
-        board.lines([(_LEFT + len(queue) * _PLACE, y, WIDTH - _RIGHT, y)])
+            kept[number if place < capacity else None][_at(place, y)] = routed.line[token]
+        if len(queue) < NUM_TOKENS:
+            board.lines([(_LEFT + len(queue) * _PLACE + 0.03, y, WIDTH - _RIGHT, y)])
         out = max(0, len(queue) - capacity)
-        text = f"{len(queue)}" + f", {out} dropped" * bool(out)
-        board.word(WIDTH - _RIGHT + 0.06, y, text, size=10, align="left")
-    for name, rectangles in kept.items():
-        board.boxes(rectangles, _LOOKS[name])
-    _draw_hollow(board, hollow)
-    board.word(WIDTH - _RIGHT + 0.06, _TOP - 0.12, "tokens", size=10, align="left")
+        board.word(_LOAD, y, f"{len(queue)}", align="right")
+        board.word(_DROPPED, y, f"{out}" if out else "–", align="right")
+    for number, tokens in kept.items():
+        _draw_tokens(board, number, tokens)
+    board.word(_LOAD, _TOP - 0.17, "load", align="right")
+    board.word(_DROPPED, _TOP - 0.17, "dropped", align="right")
 
 
-def _draw_hollow(board: Board, rectangles: list[Rectangle]) -> None:
-    board.boxes(rectangles, Look(WHITE, ""))
-    board.frames(rectangles, okabe_ito["vermillion"], 1.2, dotted=True)
+def _draw_tokens(board: Board, number: int | None, letters: dict[tuple[float, float], str]) -> None:
+    """Characters by their middles, as boxes of a choice, or hollow if they are dropped."""
+    boxes = [(x - 0.46 * _PLACE, y - _BOX / 2, x + 0.46 * _PLACE, y + _BOX / 2) for x, y in letters]
+    colour = TEXT
+    if number is None:
+        board.frames(boxes, MID, 1.0, dotted=True)
+    elif boxes:
+        look = list(_LOOKS.values())[number]
+        board.boxes(boxes, look)
+        colour = look.ink
+    for (x, y), letter in letters.items():
+        board.word(x, y, "·" if letter == " " else letter, _LETTER, colour=colour)
 
 
 def _draw_legend(board: Board, kept: list[str]) -> None:
-    y, x = _HEIGHT - 0.15, _LEFT
-    board.key(x, y, {name: _LOOKS[name] for name in kept})
-    x += sum(0.7 + width_of(name) for name in kept)
-    _draw_hollow(board, [(x, y - 0.09, x + 0.3, y + 0.09)])
-    board.word(x + 0.38, y, "dropped: its queue is full   (· is a space)", align="left")
+    def dropped(x: float, y: float) -> None:
+        board.frames([(x + 0.03, y - 0.09, x + HANDLE - 0.03, y + 0.09)], MID, 1.0, dotted=True)
+
+    def space(x: float, y: float) -> None:
+        board.word(x + HANDLE / 2, y, "·", _LETTER)
+
+    entries = {name: partial(board.patch, _LOOKS[name]) for name in kept}
+    board.legend(MARGIN, _HEIGHT - 0.2, entries | {"dropped: its queue is full": dropped, "a space": space})
 
 
 def _draw_ranks(board: Board, loads: list[int], capacity: int, ranks: int) -> None:
@@ -120,9 +132,8 @@ def _draw_ranks(board: Board, loads: list[int], capacity: int, ranks: int) -> No
         board.word(_LEFT - 0.12, _TOP + (expert + 0.5) * _LANE, f"expert {expert}", align="right")
     for rank, kept in enumerate(by_rank(loads, capacity, ranks)):
         y0, y1 = _TOP + rank * each * _LANE, _TOP + (rank + 1) * each * _LANE
-        board.frames([(0.08, y0 + 0.02, WIDTH - _RIGHT + 0.02, y1 - 0.02)], INK, 1.0)
-        board.word(0.44, (y0 + y1) / 2 - 0.09, f"rank {rank}", size=10)
-        board.word(0.44, (y0 + y1) / 2 + 0.1, f"takes {kept}", size=10)
+        board.frames([(0.05, y0 + 0.02, WIDTH - _RIGHT + 0.03, y1 - 0.02)], RULE, 1.0)
+        board.word(0.53, (y0 + y1) / 2, f"rank {rank}\ntakes {kept}")
 
 
 def by_rank(loads: list[int], capacity: int, ranks: int) -> list[int]:
@@ -132,16 +143,8 @@ def by_rank(loads: list[int], capacity: int, ranks: int) -> list[int]:
     return [sum(kept[rank * each : (rank + 1) * each]) for rank in range(ranks)]
 
 
-def _x(place: int) -> float:
-    return _LEFT + (place + 0.5) * _PLACE
-
-
-def _box(place: int, y: float) -> tuple[float, float, float, float]:
-    return _x(place) - 0.46 * _PLACE, y - 0.12, _x(place) + 0.46 * _PLACE, y + 0.12
-
-
-def _shown(letter: str) -> str:
-    return "·" if letter == " " else letter
+def _at(place: int, y: float) -> tuple[float, float]:
+    return _LEFT + (place + 0.5) * _PLACE, y
 
 
 def _words(routed: Routing, capacity: int, alpha: float, ranks: int) -> list[str]:

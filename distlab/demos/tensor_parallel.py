@@ -11,7 +11,7 @@ from distlab.show.panel import Panel, choice
 RANKS = (1, 2, 4, 8)
 # GPT-3's b, s and h, and bytes a number: Narayanan et al., arXiv 2104.04473, and Brown et al., arXiv 2005.14165.
 REAL_NUMBERS, REAL_BYTES = 1 * 2048 * 12288, 2
-_HEIGHT = 4.2
+_HEIGHT = 4.96
 
 
 def tensor_parallel(what: str = "MLP", ranks: int = 4) -> Panel:
@@ -49,10 +49,11 @@ def draw(what: str, ranks: int, step: int) -> Board:
     board = Board(f"{what} on {on}, step {step} of {len(cut.steps)}: {happens}", _HEIGHT)
     draw_layer(board, cut, ranks, step)
     forward, backward = cut.all_reduces(step)
-    so_far, bottom = f"{forward} forward, {backward} backward", _HEIGHT - 0.16
+    so_far = f"{forward} forward, {backward} backward"
     megabytes = _mb(real_megabytes(ranks, forward + backward))
-    board.word(MARGIN, bottom, f"all-reduces: {so_far}", align="left", weight="bold", size=12)
-    board.word(look.WIDTH - MARGIN, bottom, f"sent by each rank, at GPT-3's size: {megabytes}", align="right")
+    bottom = _HEIGHT - 0.18
+    board.word(MARGIN, bottom, f"all-reduces: {so_far}", align="left", weight="bold")
+    board.word(look.WIDTH - MARGIN, bottom, f"each rank sends, at GPT-3's size: {megabytes}", align="right")
     board.say(now.words if now else _beginning(cut), _who_holds_what(cut, ranks), _count(so_far, ranks))
     if not step:
         board.say("GPT-3's size is b · s · h = 1 · 2,048 · 12,288 numbers, of 16 bits each.")

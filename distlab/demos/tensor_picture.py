@@ -1,22 +1,30 @@
-"""A layer on ranks, drawn: stripes in the colour, hatch and number of the rank that holds them; grey: whole on all."""
+"""A layer on ranks, drawn: stripes with the colour and number of the rank that holds them; grey is whole on all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from distlab.demos.tensor_steps import Block, Column, Layer, Step
 from distlab.show.blocks import Cut, draw_cuts
-from distlab.show.board import LETTERS, MARGIN, Board
-from distlab.show.look import FAINT, INK, WIDTH, okabe_ito
+from distlab.show.board import MARGIN, Board
+from distlab.show.letters import width_of
+from distlab.show.look import LETTERS, RULE, TEXT, WIDTH, look_of_message
 from distlab.show.marks import Rectangle
 
-_MIDDLES = (1.19, 3.0)  # inches: of the row of the forward pass, and of the backward pass
-_LENGTHS = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.5, "D": 0.78, "3D": 1.35}}  # inches of an axis
-_PARTS = 0.88  # inches: the width of parts of a sum, beside each other
-_GAP, _STRETCH = 0.5, 1.7  # at most: inches between two columns, and how much wider matrices may become
-_SIGNS = 15
-_SIZES = {float(LETTERS): 0.16, 9.0: 0.09}  # points of a number, and the inches that its block must have
-_SUM = okabe_ito["vermillion"]
+_MIDDLES = (1.38, 3.42)  # inches: of the row of the forward pass, and of the backward pass
+_HEADS = (0.55, 2.64)  # inches: of their headings
+# Inches of an axis, down and across; rows of D are numbered in attention, which takes some height.
+_HIGH = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.55, "D": 1.08}}
+_WIDE = {"4D": {"T": 0.5, "D": 0.5, "4D": 1.15}, "3D": {"T": 0.55, "D": 0.84, "3D": 1.34}}
+_GAPS, _STRETCH = (0.25, 0.5), 1.7  # inches between two columns, and at most how much wider matrices may become
+_PARTS = 0.7  # inches: as wide as parts of a sum may be, and the word under f and g
+_BESIDE = 0.12  # inches between two names
+_SIGN, _SUM_SIGN = 15.0, 18.0  # points
+_SIZES = {LETTERS: 0.17, 10.0: 0.1}  # points of a number, and the inches that its block must have
+_NAME, _LETTERS_OVER = 0.76, 0.19  # inches: from a middle to a name, from a matrix to Q, K and V over it
+_SUM = look_of_message("all_reduce").colour
 
 
 def draw_layer(board: Board, layer: Layer, ranks: int, step: int) -> None:
@@ -25,20 +33,21 @@ def draw_layer(board: Board, layer: Layer, ranks: int, step: int) -> None:
     made = {made.makes for made in layer.steps[:step]} | {block.name for block in layer.weights} | {"X"}
     placed = _placed(layer, ranks)
     outlines = [place.frame() for name, place in placed.items() if place.block and name not in made]
-    board.frames(outlines, colour=FAINT, width=1)
+    board.frames(outlines, colour=RULE, width=1)
     blocks = [(place.block, place.frame()) for name, place in placed.items() if place.block and name in made]
     draw_cuts(board, [_cut(block, area, ranks) for block, area in blocks], _SIZES)
     for x0, y0, x1, _ in (area for block, area in blocks if block.cut == "heads"):
-        board.numbers([(x0 + (third + 0.5) / 3 * (x1 - x0), y0 - 0.17, name) for third, name in enumerate("QKV")])
+        thirds = [x0 + (third + 0.5) / 3 * (x1 - x0) for third in range(3)]
+        board.numbers([(x, y0 - _LETTERS_OVER, name) for x, name in zip(thirds, "QKV")])
     _draw_names(board, placed)
     _draw_signs(board, layer, placed, now)
     if now:  # a bold frame around what is made, dotted ones around what it is made from
         board.frames([placed[name].frame(0.05) for name in now.uses], dotted=True)
-        board.frames([placed[now.makes].frame(0.05)], colour=_SUM if now.is_sum else INK, width=3)
-    board.word(MARGIN, 0.52, "forward →", align="left", weight="bold")
-    board.word(MARGIN, 2.28, "← backward", align="left", weight="bold")
-    key = "a number: the rank that holds it; grey: whole on every rank"
-    board.word(WIDTH - MARGIN, 2.28, key, align="right", size=10)
+        board.frames([placed[now.makes].frame(0.05)], colour=_SUM if now.is_sum else TEXT, width=3)
+    key = "a number: the rank that holds it; all: whole on every rank"
+    board.word(WIDTH - MARGIN, _HEADS[0], key, align="right")
+    for y, words in zip(_HEADS, ("forward →", "← backward")):
+        board.word(MARGIN, y, words, align="left", weight="bold")
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,14 @@ class _Place:
 def _placed(layer: Layer, ranks: int) -> dict[str, _Place]:
     """By name, in the middle of the board."""
     axes = {axis for column in layer.columns for block in column.blocks for axis in block.axes}
-    lengths = _LENGTHS["3D" if "3D" in axes else "4D"]
-    widths = [_width(column, lengths) for column in layer.columns]
+    widest = "3D" if "3D" in axes else "4D"
+    high, wide = _HIGH[widest], _WIDE[widest]
     room = WIDTH - 2 * MARGIN
-    stretch = min(_STRETCH, max(1.0, (room - _GAP * (len(widths) - 1)) / sum(widths)))
-    widths = [width * stretch for width in widths]
-    gap = min(_GAP, (room - sum(widths)) / (len(widths) - 1))
+    for stretch in np.arange(_STRETCH, 1.0, -0.02):
+        widths = [_width(column, wide, stretch) for column in layer.columns]
+        if sum(widths) + _GAPS[0] * (len(widths) - 1) <= room:
+            break
+    gap = min(_GAPS[1], (room - sum(widths)) / (len(widths) - 1))
     left = (WIDTH - sum(widths) - gap * (len(widths) - 1)) / 2
     placed = {}
     for column, width in zip(layer.columns, widths):
@@ -72,25 +83,38 @@ def _placed(layer: Layer, ranks: int) -> dict[str, _Place]:
             if isinstance(thing, str):
                 placed[thing] = _Place(None, left + width / 2, y)
             else:
-                placed[thing.name] = _Place(thing, left + width / 2, y, *_size(thing, ranks, lengths, stretch))
+                placed[thing.name] = _Place(thing, left + width / 2, y, *_size(thing, ranks, high, wide, stretch))
         left += width + gap
     return placed
 
 
-def _width(column: Column, lengths: dict[str, float]) -> float:
-    return max(_PARTS if block.cut == "parts" else lengths[block.axes[1]] for block in column.blocks)
+def _width(column: Column, wide: dict[str, float], stretch: float) -> float:
+    """Of the widest matrix of a column, or of its longest name."""
+    names = [line for block in column.blocks for line in _name(block, block is column.forward).split("\n")]
+    widest = max(_PARTS if block.cut == "parts" else stretch * wide[block.axes[1]] for block in column.blocks)
+    return max(widest, *(width_of(name) + _BESIDE - _GAPS[0] for name in names))
 
 
-def _size(block: Block, ranks: int, lengths: dict[str, float], stretch: float) -> tuple[float, float]:
+def _name(block: Block, is_forward: bool) -> str:
+    """What stands under a matrix: its shape too in the forward pass, but not of parts, which have the sum's."""
+    if block.cut == "parts":
+        return block.name.replace(" of ", "\nof ")
+    rows, columns = block.shape
+    return f"{block.name}\n{rows} × {columns}" if is_forward else block.name
+
+
+def _size(
+    block: Block, ranks: int, high: dict[str, float], wide: dict[str, float], stretch: float
+) -> tuple[float, float]:
     if block.cut == "parts":
         side, across, down = _grid(ranks)
         return down * side, across * side
-    return lengths[block.axes[0]], lengths[block.axes[1]] * stretch
+    return high[block.axes[0]], wide[block.axes[1]] * stretch
 
 
 def _grid(ranks: int) -> tuple[float, int, int]:
     """Of the parts of a sum: inches for each, how many beside and over each other."""
-    return (0.28, 2, 4) if ranks == 8 else (0.43, 1 + (ranks == 4), 1 + (ranks > 1))
+    return (0.28, 2, 4) if ranks == 8 else (0.35, 1 + (ranks == 4), 1 + (ranks > 1))
 
 
 def _cut(block: Block, area: Rectangle, ranks: int) -> Cut:
@@ -101,15 +125,12 @@ def _cut(block: Block, area: Rectangle, ranks: int) -> Cut:
 
 
 def _draw_names(board: Board, placed: dict[str, _Place]) -> None:
-    for name, place in placed.items():
+    for place in placed.values():
         if not place.block:
             board.word(place.x, place.y + 0.3, "passes")
-        elif place.y == _MIDDLES[0]:
-            rows, columns = place.block.shape
-            board.word(place.x, place.y + 0.72, name)
-            board.word(place.x, place.y + 0.9, f"{rows} × {columns}")
-        else:
-            board.word(place.x, place.y + 0.72, name)
+            continue
+        name = _name(place.block, place.y == _MIDDLES[0])
+        board.word(place.x, place.y + _NAME + 0.12 * name.count("\n"), name)
 
 
 def _draw_signs(board: Board, layer: Layer, placed: dict[str, _Place], now: Step | None) -> None:
@@ -123,12 +144,12 @@ def _draw_signs(board: Board, layer: Layer, placed: dict[str, _Place], now: Step
         elif after.sign:
             signs.append((x, _MIDDLES[0], after.sign))
         if after.note:
-            board.word(x, _MIDDLES[0] + 0.4, after.note)
+            board.word(x, _MIDDLES[0] + 0.45, after.note)
         if after.forward == "f":
             sums[True] = (x, _MIDDLES[1], "Σ")
     happens = now.is_backward if now and now.is_sum else None
-    board.numbers(signs + [sign for way, sign in sums.items() if way != happens], size=_SIGNS)
-    board.numbers([sign for way, sign in sums.items() if way == happens], size=17, colour=_SUM)
+    board.numbers(signs + [sign for way, sign in sums.items() if way != happens], size=_SIGN)
+    board.numbers([sign for way, sign in sums.items() if way == happens], size=_SUM_SIGN, colour=_SUM)
 
 
 def _right(column: Column, placed: dict[str, _Place]) -> float:

@@ -173,7 +173,7 @@ def _by_rows(x: str, a: str, y: str) -> tuple[Step, Step]:
     )
     meet = f"g, forward: an all-reduce adds the {parts} up. Now all ranks hold all of {y}, alike."
     return (
-        Step(parts, (x, a), f"{x} × {a}: each rank a part of every sum", words),
+        Step(parts, (x, a), f"{x} × {a}: a part of each sum", words),
         Step(y, (parts,), "g is an all-reduce", meet, is_sum=True),
     )
 
@@ -197,6 +197,6 @@ def _back_through_columns(a: str, y: str) -> tuple[Step, Step, Step]:
     meet = "f, backward: an all-reduce adds the parts of dX up. Now all ranks hold all of dX, alike."
     return (
         Step(da, ("X", dy), f"{da} = Xᵀ × {dy}", weights, is_backward=True),
-        Step("parts of dX", (dy, a), f"{dy} × {a}ᵀ: each rank a part of dX", partial, is_backward=True),
+        Step("parts of dX", (dy, a), f"{dy} × {a}ᵀ: a part of dX each", partial, is_backward=True),
         Step("dX", ("parts of dX",), "f is an all-reduce", meet, is_backward=True, is_sum=True),
     )

@@ -46,7 +46,7 @@ def test_a_ring_is_played_to_its_end_and_gone_back(panel):
     ring.press("ranks n", "ArrowLeft")
     ring.expect("3 ranks: 0 of 4 steps done")
     ring.press("play", "Enter")
-    ring.expect("4 of 4 steps done; every chunk is complete everywhere")
+    ring.expect("4 of 4 steps done; every chunk is complete")
     ring.expect("1.33 S by each rank, 4 S in all")
     ring.press("◀ back", "Enter")
     ring.expect("3 of 4 steps done; next: all-gather")

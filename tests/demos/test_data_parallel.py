@@ -11,7 +11,10 @@ from distlab.data import digits
 from distlab.demos.data_parallel import NUM_STEPS, data_parallel, draw
 from distlab.demos.one_step import columns_of, on_ranks, times_too_large
 from distlab.models import mlp
+from distlab.show.look import SERIES, look_of_message
+from distlab.show.marks import Boxes
 from tests.demos.pictures import size_of
+from tests.demos.words import overlaps, words_of
 
 ALL_RANKS = pytest.mark.parametrize("ranks", [2, 3, 4])
 
@@ -93,7 +96,7 @@ def test_the_words_of_the_update_add_up():
 def test_every_setting_draws_at_the_same_size():
     settings = [(2, False, False, 5), (4, True, True, 5), (3, False, True, 3), (4, True, False, 0)]
     sizes = {size_of(draw(*setting)) for setting in settings}
-    assert sizes == {(960, 410)}
+    assert sizes == {(960, 495)}
 
 
 def test_each_step_and_each_control_changes_picture_and_words():
@@ -113,3 +116,46 @@ def test_the_panel_shows_picture_words_and_view():
     bundle = data_parallel()._repr_mimebundle_()
     assert {"text/plain", "image/png", "application/vnd.jupyter.widget-view+json"} <= set(bundle)
     assert "4 ranks, 0 before" in bundle["text/plain"]
+
+
+@ALL_RANKS
+def test_no_word_lies_over_another_or_is_cut(ranks):
+    for mistakes in ((False, False), (True, False), (False, True), (True, True)):
+        for step in range(NUM_STEPS + 1):
+            board = draw(ranks, *mistakes, step)
+            assert overlaps(board) == []
+            assert min(word.size for word in words_of(board)) >= 12.5
+
+
+def boxes_of(board) -> list[tuple]:
+    """(look, rectangle) of every box."""
+    return [(mark.look, box) for mark in board.marks if isinstance(mark, Boxes) for box in mark.rectangles]
+
+
+def test_words_on_a_box_have_its_ink_and_boxes_that_differ_by_hash_have_no_hatch():
+    board = draw(4, True, True, 5)
+    boxes = boxes_of(board)
+    assert {look.hatch for look, _ in boxes} == {""}
+    found = 0
+    for word in words_of(board):
+        for look, (x0, y0, x1, y1) in boxes:
+            if x0 < word.x < x1 and y0 < word.y < y1:
+                assert word.colour == look.ink, word.text
+                found += 1
+    assert found == 2 * 5 * 5  # hash and number, five columns, five rows
+
+
+def test_collectives_have_their_colours_as_soon_as_they_have_happened():
+    broadcast, all_reduce = look_of_message("broadcast").plain, look_of_message("all_reduce")
+
+    def tall(step, forgets):
+        looks = [look for look, (_, y0, _, y1) in boxes_of(draw(4, False, forgets, step)) if y1 - y0 > 1]
+        return set(looks)
+
+    assert [tall(step, False) for step in (0, 1, 3)] == [set(), {broadcast}, {broadcast}]
+    assert tall(4, False) == {broadcast, all_reduce} and tall(5, True) == {all_reduce}
+
+
+def test_what_equals_one_process_has_its_colour():
+    rows = [look for look, (x0, _, x1, y1) in boxes_of(draw(4, False, False, 5)) if x1 - x0 > 0.8]
+    assert rows.count(SERIES[0].plain) == 1 + 5 + 5 + 5 + 1 + 1  # before: rank 0; 1, 4, 5: all; 0 and 3: one process

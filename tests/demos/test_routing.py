@@ -11,7 +11,10 @@ from distlab.demos import gate
 from distlab.demos.course import built_in
 from distlab.demos.gate import NUM_EXPERTS, NUM_LINES, NUM_TOKENS, Routing, lines
 from distlab.demos.routing import ALPHAS, FACTORS, by_rank, draw, routing, share_dropped
+from distlab.show.look import INK, TEXT
+from distlab.show.marks import Boxes, Frames
 from tests.demos.pictures import size_of
+from tests.demos.words import overlaps, words_of
 
 LAB = built_in("mixture_of_experts")
 LINE = "a" * NUM_TOKENS
@@ -149,7 +152,36 @@ def test_every_control_changes_what_it_should():
 def test_the_extremes_draw_at_the_same_size():
     settings = [(1, 0.5, 0.0, 1, 0), (2, math.inf, 0.0, 4, NUM_LINES - 1), (2, 0.5, 0.1, 2, 3)]
     sizes = {size_of(draw(*setting)) for setting in settings}
-    assert sizes == {(960, 420)}
+    assert sizes == {(960, 490)}
+
+
+def drawn(monkeypatch, routed: Routing, factor: float, ranks: int):
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "routing", lambda *_: routed)
+        return draw(routed.top_k, factor, 0.0, ranks, 0)
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0, math.inf])
+def test_no_word_lies_over_another_or_is_cut(monkeypatch, top_k, factor):
+    collapsed = Routing("W" * NUM_TOKENS, torch.arange(top_k).expand(NUM_TOKENS, -1), 1.0)
+    for routed in (evenly(top_k), at_random(top_k), collapsed):
+        for ranks in (1, 2, 4):
+            board = drawn(monkeypatch, routed, factor, ranks)
+            assert overlaps(board) == []
+            assert min(word.size for word in words_of(board)) >= 12.0
+
+
+def test_kept_tokens_stand_in_boxes_and_dropped_ones_in_dotted_frames(monkeypatch):
+    collapsed = Routing(LINE, torch.zeros(NUM_TOKENS, 1, dtype=torch.long), 1.0)
+    board = drawn(monkeypatch, collapsed, 1.0, 4)
+    tokens = [word for word in words_of(board) if word.text == "a"]
+    assert [word.colour for word in tokens].count(INK) == 2 * 4  # in the text and in the queue
+    assert [word.colour for word in tokens].count(TEXT) == 2 * 28
+    hollow = [box for mark in board.marks if isinstance(mark, Frames) and mark.style == ":" for box in mark.rectangles]
+    filled = [box for mark in board.marks if isinstance(mark, Boxes) for box in mark.rectangles]
+    assert len(hollow) == 2 * 28 + 1 and len(filled) == 2 * 4 + 1  # and one each in the legend
+    assert {"32", "28", "takes 4", "capacity 4"} <= set(board.written)
 
 
 def test_training_leaves_threads_and_random_state_as_they_were():

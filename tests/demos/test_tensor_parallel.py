@@ -14,7 +14,10 @@ from distlab.demos.course import built_in
 from distlab.demos.tensor_parallel import RANKS, draw, real_megabytes, sent, tensor_parallel
 from distlab.demos.tensor_steps import HEADS, LAYERS, PLACES, WIDTH, layer, mine
 from distlab.models import MLP, Attention
+from distlab.show.look import look_of_message
+from distlab.show.marks import Frames
 from tests.demos.pictures import size_of
+from tests.demos.words import overlaps, words_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 LAB = built_in("tensor_parallel")
@@ -161,7 +164,34 @@ def test_only_sums_of_parts_send(what):
 
 def test_all_settings_are_drawn_in_one_size():
     for what, ranks, step in (("MLP", 8, 11), ("attention", 8, 10), ("column", 1, 0), ("row", 2, 5), ("row", 8, 2)):
-        assert size_of(draw(what, ranks, step)) == (960, 420)
+        assert size_of(draw(what, ranks, step)) == (960, 496)
+
+
+@pytest.mark.parametrize("what", LAYERS)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_no_word_lies_over_another_or_is_cut(what, ranks):
+    for step in range(len(layer(what).steps) + 1):
+        board = draw(what, ranks, step)
+        assert overlaps(board) == []
+        owners = {str(rank) for rank in range(ranks)}
+        assert min(word.size for word in words_of(board) if word.text not in owners) >= 14.5
+        assert min(word.size for word in words_of(board)) >= 10
+
+
+def test_the_colour_of_all_reduces_is_there_just_when_one_is():
+    colour = look_of_message("all_reduce").colour
+    for what in LAYERS:
+        for number, step in enumerate(layer(what).steps, 1):
+            board = draw(what, 4, number)
+            sums = [word.text for word in words_of(board) if word.colour == colour]
+            frames = [mark for mark in board.marks if isinstance(mark, Frames) and mark.colour == colour]
+            assert (sums, len(frames)) == ((["Σ"], 1) if step.is_sum else ([], 0))
+
+
+def test_every_stripe_that_has_room_has_its_rank():
+    written = draw("MLP", 8, 11).written
+    assert [written.count(str(rank)) for rank in range(8)] == [10] * 8  # 8 matrices cut, and parts of two sums
+    assert draw("attention", 8, 11).written.count("7") == 6  # not the 24 stripes of QKV and of Q, K, V
 
 
 def test_every_control_changes_the_picture():

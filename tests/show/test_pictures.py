@@ -9,8 +9,8 @@ import pytest
 
 from distlab.course.notebook import Notebook
 from distlab.course.places import ROOT
-from distlab.pictures import hero, ring, staircase
-from distlab.pictures.all import DRAWINGS, FOLDERS, HERO, write_pictures
+from distlab.pictures import demo, hero, ring, staircase
+from distlab.pictures.all import DEMO, DRAWINGS, FOLDERS, HERO, write_pictures
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = re.compile(r"!\[([^\]]*)\]\(([^)]*pictures/[^)]*)\)")
@@ -29,6 +29,15 @@ def test_the_readmes_picture_is_what_a_check_and_a_run_show():
     assert hero.draw().svg() == HERO.read_text(), "run python -m distlab pictures"
     assert "Every gradient is 3 times too large" in hero.verdict() and len(hero.lanes()) == 4
     assert "(docs/hero.svg)" in (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_demo_is_drawn_by_the_demo_and_says_in_words_what_it_shows():
+    assert demo.svg() == DEMO.read_text(), "run python -m distlab pictures"
+    assert "4 × too large" in demo.board().written and demo.board().written.count("≠ one process") == 1
+    root = ElementTree.fromstring(DEMO.read_text())
+    assert "do not equal one process" in root.find(f"{SVG}desc").text and "var(" not in DEMO.read_text()
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if "(docs/demo.svg)" in line)
+    assert len(line) > 100  # it says what there is to see
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

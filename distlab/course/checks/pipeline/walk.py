@@ -97,8 +97,8 @@ WALK = Exercise(
         needs=("Step",),
     ),
     misconceptions=misconceptions(
-        once="It goes over the ranks once. What a later rank does lets an earlier one go on: a gradient comes back from "
-        "the last stage to the first. Go over them again until nothing has moved.",
+        once="It goes over the ranks once. What a later rank does lets an earlier one go on, as a gradient does that "
+        "comes back from the last stage to the first. Go over them again until nothing has moved.",
         no_until="A rank goes on although what it waits for has not happened: a send that blocks is left only when its "
         "receive has been reached.",
         no_before="Steps begin although what they need has not happened: B0 before its gradient has come, SendF0 "
