@@ -97,7 +97,7 @@ def _try(exercise: Exercise, learners, trial: Trial) -> Verdict:
             *(line[0].upper() + line[1:] for line in trial.loose_ends[:1]),
             *exercise.explain(wrong.believed, wrong.fields),
         ] or ([wrong.general] if wrong.general else suspects(learners)[:1])
-        first, *others = explained or ["This is not yet right."]
+        first, *others = explained or [wrong.plain]
         sentences = [first, *(f"Or: {other}" for other in others)]
         lines = "\n".join([*sentences, wrong.detail, *trial.printed()])
         return Verdict(FAILED, f"{name}, {wrong.case}:\n  " + lines.replace("\n", "\n  "))

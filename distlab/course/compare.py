@@ -68,12 +68,20 @@ def _tensor_difference(got, want: torch.Tensor, tolerance: float, path: str) -> 
         return _expected(path, f"shape {tuple(want.shape)}", f"{tuple(got.shape)}")
     if got.dtype != want.dtype:
         return _expected(path, f"{want.dtype}", f"{got.dtype}")
-    wrong = ~torch.isclose(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+    wrong = ~close(got, want, tolerance)
     if not wrong.any():
         return None
     at = tuple(int(i) for i in wrong.nonzero()[0])
     place = path + (f"[{', '.join(map(str, at))}]" if at else "")
-    return _expected(place, *_digits(want[at].item(), got[at].item()))
+    pair = want[at].item(), got[at].item()
+    return _expected(place, *(_digits(*pair) if want.is_floating_point() else map(str, pair)))
+
+
+def close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> torch.Tensor:
+    """Where two tensors of one dtype and shape are the same: whole numbers exactly; nan is like nan."""
+    if not one.is_floating_point():
+        return one == other
+    return torch.isclose(one.double(), other.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def _digits(want: float, got: float) -> tuple[str, str]:
@@ -87,7 +95,7 @@ def _digits(want: float, got: float) -> tuple[str, str]:
 
 
 def _close(got: float, want: float, tolerance: float) -> bool:
-    return abs(got - want) <= tolerance * max(1.0, abs(want))
+    return got == want or abs(got - want) <= tolerance * max(1.0, abs(want)) or (got != got and want != want)
 
 
 def _first(differences) -> str | None:

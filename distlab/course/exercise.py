@@ -60,15 +60,17 @@ class Wrong(Exception):
 
     ``case`` says when ("with 3 ranks and 10 rows"), ``detail`` what was expected and what came, ``believed`` which
     misconceptions predict exactly what came, ``fields`` the values for their sentences; ``general`` is said where none
-    does.
+    does, and ``plain`` where the learner's own lines show nothing to suspect either.
     """
 
-    def __init__(self, case: str, detail: str, believed: tuple[str, ...] = (), general: str = "", **fields):
+    def __init__(self, case: str, detail: str, believed: tuple[str, ...] = (), general: str = "",
+                 plain: str = "", **fields):  # fmt: skip
         super().__init__(f"{case}: {detail}")
         self.case = case
         self.detail = detail
         self.believed = believed
         self.general = general
+        self.plain = plain or "This is not yet right."
         self.fields = fields
 
 

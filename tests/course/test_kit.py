@@ -12,7 +12,8 @@ from distlab.course import trial
 from distlab.course.check import Verdict, examine
 from distlab.course.checks import exercises, labs
 from distlab.course.checks.data_parallel.average_gradients import AVERAGE_GRADIENTS
-from distlab.course.kit import mistakes, naming, stored
+from distlab.course.compare import difference
+from distlab.course.kit import mistakes, naming, remarks, stored
 from distlab.course.kit.case import Case, jobs_of
 from distlab.course.kit.driving import _changed, call
 from distlab.course.notebook import Notebook
@@ -23,6 +24,7 @@ from distlab.ranks.outcome import RankError
 from distlab.ranks.verdicts.failures import Failure
 
 SHARD = "return x_BD[rows.start : rows.stop], y_B[rows.start : rows.stop]"
+GATHERED = "dist.all_gather(counts, torch.tensor(num_rows))"
 SUM = "dist.all_reduce(parameter.grad)"
 
 
@@ -63,6 +65,24 @@ def test_what_is_right_in_one_dtype_only_is_named():
         assert "in float32" in verdict.text and "In float64 it is right" in verdict.text, verdict.text
 
 
+def test_numbers_that_go_through_float32_are_named():
+    verdict = tried("average_gradients", ("/= total", "*= torch.tensor(1.0) / total"))
+    assert "In float32 it is right: somewhere numbers become float32" in verdict.text, verdict.text
+
+
+def test_an_order_that_hashes_of_texts_give_is_another_on_each_rank():
+    by_hash = "in sorted(model.parameters(), key=lambda p: hash(str(p.shape))):"
+    verdict = tried("average_gradients", ("in model.parameters():", by_hash))
+    assert "All ranks must make the same collective calls" in verdict.text, verdict.text
+
+
+def test_what_is_kept_with_a_model_shows_at_the_second_call():
+    kept = "total = vars(model).setdefault('total', sum(counts))"
+    counted = f"counts = [torch.tensor(0) for _ in range(dist.get_world_size())]\n    {GATHERED}\n    {kept}"
+    verdict = tried("average_gradients", ("total = torch.tensor(num_rows)\n    dist.all_reduce(total)", counted))
+    assert "the gradients of a second call" in verdict.text and "The total of rows is kept" in verdict.text
+
+
 def test_an_order_that_a_set_gives_is_another_on_each_rank():
     verdict = tried("average_gradients", ("in model.parameters():", "in set(model.parameters()):"))
     assert "ranks" in verdict.text
@@ -92,6 +112,61 @@ def test_arguments_are_compared_before_and_after(given, change, is_seen):
     _changed.clear()
     call(change, given, changes=(0,))
     assert not _changed
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "is_alike"),
+    [
+        (torch.tensor(2**53 + 1), torch.tensor(2**53), False),
+        (torch.tensor([True, False]), torch.tensor([True, True]), False),
+        (torch.tensor([float("nan"), 1]), torch.tensor([float("nan"), 1]), True),
+        (torch.tensor([float("nan"), 1]), torch.tensor([1.0, 1]), False),
+        (torch.tensor(float("inf")), torch.tensor(float("inf")), True),
+        (float("nan"), float("nan"), True),
+        (float("nan"), 0.0, False),
+        (0.0, float("nan"), False),
+    ],
+)
+def test_whole_numbers_are_compared_exactly_and_nan_is_like_nan(got, want, is_alike):
+    assert (difference(got, want, 2e-5) is None) is is_alike
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "says"),
+    [
+        ([("a", 1)], ["a 1"], "It gives a `tuple` where a `str` is asked for."),
+        ([None], [torch.zeros(1)], "It gives None where a `Tensor` is asked for."),
+        ([1], [1.5], ""),
+        ([torch.zeros(2, 1)], [torch.zeros(2)], "It gives a tensor of shape (2, 1) where (2,) is asked for."),
+        ([torch.zeros(2)], [torch.zeros(2).double()], "It gives a tensor of torch.float32 where torch.float64 is"),
+        ([{"a": torch.tensor(float("nan"))}], [{"a": torch.zeros(())}], "It gives nan: 0 / 0 does"),
+        ([1, 3, 3], [1, 2, 3], "It is right on ranks 0 and 2 and wrong on rank 1."),
+        ([2, 3], [1, 2], ""),
+    ],
+)
+def test_what_sort_of_thing_is_wrong_is_said_whatever_the_exercise(got, want, says):
+    assert remarks.of_values(got, want, 1e-10).startswith(says) and bool(says) == bool(remarks.of_values(got, want, 0))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failure", "says"),
+    [
+        ("rank 0 returned before its isend to rank 1 was waited for", Failure("called"), "isend and irecv only begin"),
+        (
+            "different collectives at #2: rank 0 calls broadcast, rank 1 calls barrier",
+            Failure("called"),
+            "All ranks must",
+        ),
+        ("ranks 0 and 1 each wait to send to the other", Failure("stopped"), "Ranks wait for each other to receive"),
+        ("ranks 0 → 1 → 0 wait in a circle, each for the next", Failure("stopped"), "Ranks wait for each other, each"),
+        ("not finished after 10 s of work: rank 0 is still busy", Failure("stopped"), "It does not end"),
+        ("rank 0 raised ValueError: the dtypes differ", Failure("raised", "ValueError"), "Rank 0 stops with an error"),
+        ("rank 0 died of SIGKILL", Failure("died"), ""),
+    ],
+)
+def test_what_sort_of_failure_it_was_is_said_whatever_the_exercise(verdict, failure, says):
+    said = remarks.of_failure(RankFailed("", RankError(verdict, {0: failure}, 0, [])))
+    assert said.startswith(says) and bool(said) == bool(says)
 
 
 def test_two_mistakes_at_once_are_told_one_after_the_other_and_without_or():

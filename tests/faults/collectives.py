@@ -50,6 +50,10 @@ return
 """
 
 
+_END = "# END SOLUTION"
+_RETURNS = f"return x\n    {_END}"
+
+
 def _in_turns(first: str, send: str, receive: str) -> str:
     """A send that some ranks do before they receive, and the others after."""
     return (
@@ -70,6 +74,17 @@ for other in range(1, world):
     dist.recv(arriving, other)
     x = x + arriving
     dist.send(x, other)
+return token
+"""
+_TO_ALL_LATER = """
+works = [dist.isend(x, other) for other in range(rank + 1, world)]
+token = x.clone()
+for other in range(rank):
+    arriving = torch.empty_like(x)
+    dist.recv(arriving, other)
+    token += arriving
+for work in works:
+    work.wait()
 return token
 """
 _ADD = "token += arriving"
@@ -95,6 +110,16 @@ _PASS_TOKEN = (
         f"arriving = torch.empty_like(x, dtype=torch.float64)\n        {_RECEIVE}\n        {_ADD}\n"
         f"    {_IF_NOT_LAST}\n        dist.send(token.double(), rank + 1)",
     ),
+    Fault("pass_token", "line", _HEAD, _instead(_TO_ALL_LATER)),
+    Fault(
+        "pass_token",
+        "line",
+        "return token",
+        "if rank == world - 1 > 0:\n        dist.send(token, 0)\n    elif rank == 0 and world > 1:\n"
+        "        dist.recv(torch.empty_like(x), world - 1)\n    return token",
+    ),
+    Fault("pass_token", None, "x.clone()", "torch.zeros(x.shape) + x.float()"),
+    Fault("pass_token", None, "x.clone()", "torch.zeros(len(x), dtype=x.dtype) + x"),
     Fault("pass_token", None, _ADD, "token += ariving"),
     Fault("pass_token", None, _PASS, "dist.isend(token, rank + 1)"),
     Fault("pass_token", None, "return token", "return token if world <= 2 else x"),
@@ -173,6 +198,14 @@ _BROADCAST_TREE = (
     Fault("broadcast_tree", None, _PLACE, "place = (rank + root) % world"),
     Fault("broadcast_tree", None, _LOOP, "while distance < min(world, 2):"),
     Fault("broadcast_tree", None, "distance *= 2", "distance *= 2\n    x += 1"),
+    Fault("broadcast_tree", None, _END, _RETURNS),
+    Fault(
+        "broadcast_tree",
+        None,
+        f"{_TREE_SEND}\n        {_ELIF}\n            {_TREE_RECV}",
+        f"{_TREE_SEND}\n        {_ELIF}\n            room = torch.empty_like(x)\n"
+        f"            {_TREE_RECV.replace('(x,', '(room,')}\n            x.mul_(0).add_(room)",
+    ),
 )
 
 # --- ring_reduce_scatter and ring_all_gather -----------------------------------------------------
@@ -209,6 +242,25 @@ for step in range(1, world):
     work.wait()
 return
 """
+_SCATTER_LEFTWARDS = """
+parts = x.tensor_split(world)
+for step in range(world - 1):
+    target = parts[(rank + step + 3) % world]
+    came = torch.empty_like(target)
+    work = dist.isend(parts[(rank + step + 2) % world], (rank - 1) % world)
+    dist.recv(came, (rank + 1) % world)
+    work.wait()
+    target += came
+return
+"""
+_GATHER_LEFTWARDS = """
+parts = x.tensor_split(world)
+for step in range(world - 1):
+    receiving = dist.irecv(parts[(rank + 2 + step) % world], (rank + 1) % world)
+    dist.isend(parts[(rank + 1 + step) % world], (rank - 1) % world).wait()
+    receiving.wait()
+return
+"""
 _ARRIVING = "arriving = room[: len(chunk)]"
 
 
@@ -225,6 +277,7 @@ def _in_both(exercise: str, send: str, receive: str, before: str = "") -> tuple[
             for who in ("rank == 0", "rank % 2 == 0", "rank == world - 1")
         ),
         Fault(exercise, "collective", _HEAD, _instead(f"{before}dist.all_reduce(x)\nreturn")),
+        Fault(exercise, None, _END, _RETURNS),
         Fault(exercise, None, _WAIT, "pass"),
         Fault(exercise, None, _HEAD, "rank, world = dist.get_rank(), 2"),
         Fault(exercise, None, _HEAD, f"{_HEAD}\n    if world > 2:\n        x.zero_()"),
@@ -239,6 +292,7 @@ _RING_REDUCE_SCATTER = (
     Fault("ring_reduce_scatter", None, _ARRIVING, "arriving = torch.empty_like(parts[(rank - step) % world])"),
     Fault("ring_reduce_scatter", "chunks", _ISEND, _ISEND.replace("rank - step", "rank + step")),
     Fault("ring_reduce_scatter", "no-ring", _HEAD, _instead(_DIRECT_SCATTER)),
+    Fault("ring_reduce_scatter", "leftwards", _HEAD, _instead(_SCATTER_LEFTWARDS)),
     Fault(
         "ring_reduce_scatter",
         "widened",
@@ -258,8 +312,16 @@ _RING_REDUCE_SCATTER = (
 _RING_ALL_GATHER = (
     *_in_both("ring_all_gather", _SENT, _CAME, _OTHERS_ZERO),
     Fault("ring_all_gather", None, _SENT, _SENT.replace("rank + 1 - step", "rank + 1 + step")),
+    Fault(
+        "ring_all_gather",
+        None,
+        _CAME,
+        f"room = torch.empty_like(parts[(rank - step) % world])\n        dist.recv(room, {_LEFT})\n"
+        "        parts[(rank - step) % world].mul_(0).add_(room)",
+    ),
     Fault("ring_all_gather", "not-forwarded", "parts[(rank + 1 - step) % world]", "parts[(rank + 1) % world]"),
     Fault("ring_all_gather", "no-ring", _HEAD, _instead(_DIRECT_GATHER)),
+    Fault("ring_all_gather", "leftwards", _HEAD, _instead(_GATHER_LEFTWARDS)),
     Fault(
         "ring_all_gather",
         "widened",
@@ -304,6 +366,9 @@ _RING_ALL_REDUCE = (
     Fault("ring_all_reduce", "collective", _FLAT, f"dist.all_reduce(x)\n    return\n    {_FLAT}"),
     Fault("ring_all_reduce", None, _FLAT, f"if dist.get_world_size() > 2:\n        return\n    {_FLAT}"),
     Fault("ring_all_reduce", None, _SECOND, f"{_SECOND}\n    if dist.get_rank() > 0:\n        x.zero_()"),
+    Fault("ring_all_reduce", None, _SECOND, f"{_SECOND}\n    return x"),
+    Fault("ring_all_reduce", None, _SECOND, f"{_SECOND}\n    return flat.clone()"),
+    Fault("ring_all_reduce", None, _SECOND, f"{_SECOND}\n    x.copy_(x.float())"),
     Fault("ring_all_reduce", None, _FIRST, f"if dist.get_rank() == 0:\n        {_FIRST}"),
 )
 
@@ -335,6 +400,7 @@ _RECURSIVE_DOUBLING = (
     Fault("recursive_doubling_all_reduce", "collective", _HEAD, _instead("dist.all_reduce(x)\nreturn")),
     Fault("recursive_doubling_all_reduce", None, _ADD_SUM, "x += arriving\n        work.wait()"),
     Fault("recursive_doubling_all_reduce", None, "work.wait()", "pass"),
+    Fault("recursive_doubling_all_reduce", None, _END, _RETURNS),
     Fault("recursive_doubling_all_reduce", None, _ADD_SUM, "work.wait()\n        x -= arriving"),
 )
 

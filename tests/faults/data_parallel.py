@@ -43,10 +43,20 @@ _COMPUTE_GRADIENTS = (
     Fault("compute_gradients", None, "loss.detach()", "loss.item()"),
 )
 
+_TOTAL = "total = torch.tensor(num_rows)\n    dist.all_reduce(total)"
 _SUM = "dist.all_reduce(parameter.grad)"
 _WEIGHTED = f"parameter.grad *= num_rows\n        {_SUM}\n        parameter.grad /= total"
 
 _AVERAGE_GRADIENTS = (
+    Fault(
+        "average_gradients",
+        None,
+        _TOTAL,
+        "totals = average_gradients.__dict__\n    if num_rows not in totals:\n"
+        "        total = torch.tensor(num_rows)\n        dist.all_reduce(total)\n        totals[num_rows] = total\n"
+        "    total = totals[num_rows]",
+    ),
+    Fault("average_gradients", None, _TOTAL, f"{_TOTAL}\n    num_rows, total = torch.tensor(num_rows / total), 1"),
     Fault("average_gradients", None, _SUM, "dist.reduce(parameter.grad, dst=0)"),
     Fault("average_gradients", None, _SUM, f"dist.get_rank() == 0 and {_SUM}"),
     Fault(
@@ -58,7 +68,23 @@ _AVERAGE_GRADIENTS = (
     ),
 )
 
-_UPDATE = (Fault("update", None, "optimizer.step()", "dist.get_rank() < 2 and optimizer.step()"),)
+_GROUPS = "for group in optimizer.param_groups:\n        for parameter in group['params']:\n            "
+
+_UPDATE = (
+    Fault("update", None, "optimizer.step()", "dist.get_rank() < 2 and optimizer.step()"),
+    Fault(
+        "update",
+        "sends",
+        "optimizer.zero_grad()",
+        f"optimizer.zero_grad()\n    {_GROUPS}dist.broadcast(parameter.data, 0)",
+    ),
+    Fault(
+        "update",
+        None,
+        "optimizer.step()",
+        "for parameter in optimizer.param_groups[0]['params']:\n        parameter.data -= 0.1 * parameter.grad",
+    ),
+)
 
 _AVERAGE = "average_gradients(model, len(y_b))"
 _LOSS = "total = loss * len(y_b)\n    dist.all_reduce(total)\n    return total.item() / len(y_B)"
@@ -72,6 +98,9 @@ _TRAIN_STEP = (
 )
 
 _ORDER = 'return torch.randperm(num_rows, generator=generator, device="cpu")'
+_SEEDED, _OF_SEED = "torch.Generator().manual_seed(seed + epoch)", "torch.Generator().manual_seed(seed)"
+_BODY = f"generator = {_SEEDED}\n    {_ORDER}"
+_CHANGED = (".roll(epoch)", ".roll(-10 * epoch)", f".flip(0) if epoch == 1 else {_ORDER[7:]}")
 _PADDED = (
     "order = torch.randperm(num_rows, generator=generator)\n"
     "    return torch.cat([order, order[: -num_rows % dist.get_world_size()]])"
@@ -83,6 +112,20 @@ _EPOCH_INDICES = (
     Fault("epoch_indices", "own-share", _ORDER, f"{_ORDER}[dist.get_rank() :: dist.get_world_size()]"),
     Fault("epoch_indices", "repeats", "torch.randperm(num_rows,", "torch.randint(num_rows, (num_rows,),"),
     Fault("epoch_indices", "global-state", "generator=generator, ", ""),
+    Fault("epoch_indices", "goes-on", _SEEDED, f"epoch_indices.__dict__.setdefault(seed, {_OF_SEED})"),
+    Fault("epoch_indices", "hash", "seed + epoch", "hash(f'{seed}/{epoch}') % 2**63"),
+    Fault("epoch_indices", "hash", "seed + epoch", "hash((str(seed), epoch)) % 2**63"),
+    Fault("epoch_indices", "comes-back", "seed + epoch", "seed + epoch % 3"),
+    *(Fault("epoch_indices", "related", _BODY, f"{_BODY.replace(_SEEDED, _OF_SEED)}{then}") for then in _CHANGED),
+    Fault(
+        "epoch_indices",
+        "reseeds",
+        _BODY,
+        "import random\n    random.seed(seed + epoch)\n"
+        "    return torch.tensor(random.sample(range(num_rows), num_rows))",
+    ),
+    Fault("epoch_indices", None, _BODY, f"if epoch > 1:\n        return None\n    {_BODY}"),
+    Fault("epoch_indices", "global-state", "seed + epoch", "int(__import__('time').time()) + seed + epoch"),
     Fault("epoch_indices", "rank-in-seed", "seed + epoch", "seed + epoch + dist.get_rank()"),
     Fault("epoch_indices", "reseeds", "torch.Generator().manual_seed", "torch.manual_seed"),
     Fault("epoch_indices", "unshuffled", "torch.randperm(num_rows, generator=generator,", "torch.arange(num_rows,"),

@@ -103,18 +103,6 @@ for chunk in (c % world for c in range(rank - 1, rank - world, -1)):
 parts[{_RIGHT}].copy_(running)
 return
 """
-_OTHER_WAY = f"""
-{_HEAD}
-parts = x.tensor_split(world)
-for step in range(world - 1):
-    target = parts[(rank + step + 3) % world]
-    came = torch.empty_like(target)
-    work = dist.isend(parts[(rank + step + 2) % world], {_LEFT})
-    dist.recv(came, {_RIGHT})
-    work.wait()
-    target += came
-return
-"""
 _NO_EMPTY = f"""
 {_HEAD}
 bounds = [len(x) // world * c + min(c, len(x) % world) for c in range(world + 1)]
@@ -141,15 +129,6 @@ for step in range(world - 1):"""
     )
     + "return"
 )
-_GATHER_OTHER_WAY = f"""
-{_HEAD}
-parts = x.tensor_split(world)
-for step in range(world - 1):
-    receiving = dist.irecv(parts[(rank + 2 + step) % world], {_RIGHT})
-    dist.isend(parts[(rank + 1 + step) % world], {_LEFT}).wait()
-    receiving.wait()
-return
-"""
 _COPIES = f"""
 {_HEAD}
 chunk, parts = (rank + 1) % world, x.tensor_split(world)
@@ -216,10 +195,8 @@ RIGHTS = (
     _other("broadcast_tree", _PARENT_FIRST),
     _other("ring_reduce_scatter", _SCATTER_BATCH),
     _other("ring_reduce_scatter", _PASSING),
-    _other("ring_reduce_scatter", _OTHER_WAY),
     _other("ring_reduce_scatter", _NO_EMPTY),
     _other("ring_all_gather", _GATHER_BATCH),
-    _other("ring_all_gather", _GATHER_OTHER_WAY),
     _other("ring_all_gather", _COPIES),
     _other("ring_all_reduce", _PADDED, _VIEW),
     Right("ring_all_reduce", _BOTH, "for half in (ring_reduce_scatter, ring_all_gather):\n        half(x.flatten())"),

@@ -184,6 +184,27 @@ def _sizes(rows: Sequence) -> str:
     return ", ".join(str(len(each)) if isinstance(each, range) else "?" for each in rows)
 
 
+def _what_it_means(what: str, got: Sequence, want: Sequence) -> str | None:
+    """What is wrong with the ranges together, in a sentence."""
+    if isinstance(want[0], list):
+        wrong = next((rank for rank, rows in enumerate(got) if rows != want[rank]), None)
+        return None if wrong is None else _what_it_means(what, got[wrong], want[wrong])
+    if not all(isinstance(rows, range) for rows in got):
+        return None
+    rows = [row for each in got for row in each]
+    there = set(range(want[-1].stop))
+    if there - set(rows):
+        return "Some row belongs to no rank."
+    if set(rows) - there:
+        return "A range goes beyond the rows, which are 0 to n − 1."
+    if len(rows) > len(set(rows)):
+        return "Some row belongs to several ranks."
+    sizes = [len(each) for each in got]
+    if max(sizes) - min(sizes) > 1:
+        return "Every row has one rank, but the sizes differ by more than one."
+    return "Every row has one rank, but not in order: the first ranks have the first rows, and the longer ranges."
+
+
 def _of_rows(job: Job, outcome: Outcome | None) -> Mapping:
     if job["n"] is None:
         return {}
@@ -207,12 +228,14 @@ MY_ROWS = Exercise(
         shown=lambda job, outcome: ("few",) if any(_RAISED in values for values in outcome.values) else ("no-range",),
         fields=_of_rows,
         words=_in_words,
+        tells=_what_it_means,
         holds="every row belongs to one rank, in order, and sizes differ by at most one, the longer first; "
         "with 1 to 64 ranks, and with fewer rows than ranks",
     ),
     misconceptions=misconceptions(
         drops="{n} mod {ranks} = {lost} to nobody: every rank gets {n} // {ranks} = {size}, no more.",
         last_takes_rest="The last rank takes the whole remainder: sizes {sizes}.",
+        first_takes_rest="The first rank takes the whole remainder: sizes {sizes}.",
         blocks="In blocks of {n} / {ranks} rounded up, {block}, too little is left for the last: "
         "sizes {sizes} differ by more than one.",
         past_the_end="Blocks of {n} / {ranks} rounded up, {block}, run past the last row.",
@@ -227,6 +250,8 @@ MY_ROWS = Exercise(
         no_range="The rows are right, but they come as a {kind}: return range(start, stop).",
         float="`/` gives a float, and a range needs whole numbers: use `//` or divmod.",
         few="Fewer rows than ranks is no error: a rank for which none is left has an empty range.",
+        kept="It answers what it answered before, for another `world`: keep nothing from call to call, or for all "
+        "three arguments.",
         asks="It answers for the rank and world size that it runs on, not for those it is given: "
         "use `rank` and `world`.",
     ),

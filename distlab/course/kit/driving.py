@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType, SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,8 @@ _kept: list[object] = []
 def drive_all(drive: Driver, labs: Sequence[SimpleNamespace], jobs: Sequence[Job]) -> list[tuple[bytes, list[str]]]:
     """On a rank: what came of every job with the exercises of its lab, packed, and what they changed and should not."""
     _differ_in_addresses()
+    for lab in labs:
+        differ_in_hashes(vars(lab).values())
     found = []
     for number, (lab, job) in enumerate(zip(labs, jobs, strict=True)):
         print(f"{ASIDE}{JOB}{number}", flush=True)
@@ -79,6 +81,24 @@ def _storages(value, depth: int = 0) -> Iterator[torch.UntypedStorage]:
 def _differ_in_addresses() -> None:
     """Gives each rank objects at other addresses than the others: an order taken from a set is then another there."""
     _kept.extend(nn.Parameter(torch.empty(0)) for _ in range(3 * dist.get_rank()))
+
+
+def differ_in_hashes(functions: Iterable) -> None:
+    """Lets hash() give learners' functions other numbers for texts than on other ranks, as in processes of their own.
+
+    Ranks are forked from one process here, and share what Python has drawn for its hashes when that began.
+    """
+    for function in functions:
+        if isinstance(function, FunctionType):
+            function.__globals__.setdefault("hash", _own_hash)
+
+
+def _own_hash(value) -> int:
+    return hash((dist.get_rank(), value)) if _holds_text(value) else hash(value)
+
+
+def _holds_text(value) -> bool:
+    return isinstance(value, str | bytes) or isinstance(value, tuple | frozenset) and any(map(_holds_text, value))
 
 
 def _name(function: Callable, number: int) -> str:

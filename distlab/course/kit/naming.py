@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from distlab.course.compare import close
 from distlab.course.kit.case import Job
 from distlab.course.kit.mistakes import UNCHANGED, Failing, Given, Marks, Mistakes, marks, without_ranks
 from distlab.course.kit.outcome import Outcome
@@ -121,7 +122,7 @@ def _alike(one, other, tolerance: float) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
-        return torch.allclose(one.double(), other.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+        return bool(close(one, other, tolerance).all())
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(_alike(one[key], other[key], tolerance) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -29,12 +29,23 @@ _IF_FIRST, _IF_NOT_LAST = "if rank > 0:", "if rank < world - 1:"
 _RECEIVE = "dist.recv(arriving, rank - 1)"
 _ROOM = "arriving = torch.empty_like(x)"
 
+_BACKWARDS = """
+token, arriving = x.clone(), torch.empty_like(x)
+if rank < world - 1:
+    dist.recv(arriving, rank + 1)
+    token += arriving
+if rank > 0:
+    dist.send(token, rank - 1)
+return token
+"""
+
 _PASS_TOKEN = (
     Patch("own-only", _PASS, "dist.send(x, rank + 1)"),
     Patch("not-added", _ADD, "token = arriving"),
     Patch("received", "return token", "return arriving if rank else token"),
     Patch("alone", _ADD, "pass"),
     Patch("total", _HEAD, _instead("x = x.clone()\ndist.all_reduce(x)\nreturn x")),
+    Patch("backwards", _HEAD, _instead(_BACKWARDS)),
     Patch("changes", "token = x.clone()", "token = x"),
     Patch("itself-returned", "return token", "return x if rank == 0 else token"),
     Patch("circle", f"{_IF_NOT_LAST}\n        {_PASS}", "dist.send(token, (rank + 1) % world)", fails=_TO),
@@ -94,6 +105,10 @@ _SENT = f"work = dist.isend(parts[(rank + 1 - step) % world], {_RIGHT})"
 _CAME = f"dist.recv(parts[(rank - step) % world], {_LEFT})"
 # Mistakes with chunks are made on 3 ranks only, where they are met: where chunks differ in length, ranks would fail.
 _TURN = "(1 if world > 3 else -1)"
+_LAST_LONG = (
+    "size = len(x) // world\n"
+    "    parts = [x[c * size : (c + 1) * size if c + 1 < world else len(x)] for c in range(world)]"
+)
 _SMALL = "parts = [x[c * (len(x) // world) :][: len(x) // world] for c in range(world)]"
 
 
@@ -107,6 +122,7 @@ def _in_both(send: str, receive: str) -> tuple[Patch, ...]:
         Patch("few", _STEPS, "range(world - 2)"),
         Patch("left", both, turned),
         Patch("remainder", _CUT, _SMALL),
+        Patch("last-takes-rest", _CUT, _LAST_LONG),
         Patch("blocks", _CUT, "parts = x.chunk(world)"),
         Patch("uneven", _CUT, "parts = x.view(world, -1)", fails="invalid for input of size"),
         Patch("short", _CUT, f"{_CUT}\n    assert len(x) >= world", fails="AssertionError"),
@@ -170,6 +186,7 @@ _RING_ALL_REDUCE = (
     Patch("not-in-place", _VIEW, "flat = x.flatten().clone()"),
     Patch("mean", _SECOND, f"{_SECOND}\n    x /= dist.get_world_size()"),
     Patch("half", _SECOND, "pass"),
+    Patch("no-gather", _SECOND, _FIRST),
     Patch(
         "twice",
         f"{_VIEW}\n    {_FIRST}\n    {_SECOND}",

@@ -7,11 +7,26 @@ from distlab.course.patches import Patch
 _BROADCAST = "dist.broadcast(tensor.detach(), src=0)"
 _TENSORS = "[*model.parameters(), *model.buffers()]"
 
+_BUCKET = (
+    f"tensors = {_TENSORS}\n"
+    "    flat = torch.cat([tensor.detach().flatten() for tensor in tensors])\n"
+    "    dist.broadcast(flat, src=0)\n"
+    "    for tensor, piece in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):\n"
+    "        tensor.data.copy_(piece.view_as(tensor))"
+)
+
 _REPLICATE = (
     Patch("kept", _BROADCAST, "dist.broadcast(tensor.detach().clone(), src=0)"),
     Patch("frozen", _TENSORS, "[*(p for p in model.parameters() if p.requires_grad), *model.buffers()]"),
     Patch("buffers", _TENSORS, "model.parameters()"),
     Patch("state-dict", _TENSORS, "model.state_dict().values()"),
+    Patch("integers", _BROADCAST, f"tensor.is_floating_point() and {_BROADCAST}"),
+    Patch("rounded", f"for tensor in {_TENSORS}:\n        {_BROADCAST}", _BUCKET),
+    Patch(
+        "times-zero",
+        _BROADCAST,
+        "tensor.data *= int(dist.get_rank() == 0); dist.all_reduce(tensor.data)",
+    ),
     Patch("average", _BROADCAST, "dist.all_reduce(tensor.data); tensor.data /= dist.get_world_size()"),
     Patch("wrong-source", "src=0", "src=dist.get_world_size() - 1"),
 )
@@ -56,6 +71,10 @@ _BACKWARD = "loss.backward()"
 
 _COMPUTE_GRADIENTS = (
     Patch("sum", " / max(len(y_b), 1)", ""),
+    Patch("clears", _BACKWARD, "model.zero_grad(); loss.backward()"),
+    Patch("frozen", _BACKWARD, "torch.autograd.grad(loss, list(model.parameters()))", fails="does not require grad"),
+    Patch("hides-nan", ', reduction="sum") / max(len(y_b), 1)', ").nan_to_num()"),
+    Patch("no-softmax", "F.cross_entropy", "F.nll_loss"),
     Patch("softmax-twice", "model(x_bD)", "model(x_bD).softmax(dim=-1)"),
     Patch("no-backward", _BACKWARD, "pass"),
     Patch("no-backward", _BACKWARD, "loss.backward(); model.zero_grad()"),
@@ -65,6 +84,8 @@ _COMPUTE_GRADIENTS = (
     Patch("float32-zero", "loss.detach()", "loss.detach() if len(y_b) else torch.tensor(0.0)"),
 )
 
+_TOTAL = "total = torch.tensor(num_rows)\n    dist.all_reduce(total)"
+_ADDED = _TOTAL.replace("\n", "\n    ")
 _SUM = "dist.all_reduce(parameter.grad)"
 _WEIGHTED = f"parameter.grad *= num_rows\n        {_SUM}\n        parameter.grad /= total"
 
@@ -76,6 +97,11 @@ _AVERAGE_GRADIENTS = (
     Patch("divided-twice", "/= total", "/= total * dist.get_world_size()"),
     Patch("by-ranks", "/= total", "/= dist.get_world_size()"),
     Patch("own-rows", "/= total", "/= max(num_rows, 1)"),
+    Patch(
+        "old-total",
+        _TOTAL,
+        f"if not hasattr(model, 'total'):\n        {_ADDED}\n        model.total = total\n    total = model.total",
+    ),
     Patch("kept", _WEIGHTED, "dist.all_reduce(parameter.grad.clone())"),
     Patch("rank-0", _WEIGHTED, "dist.broadcast(parameter.grad, src=0)"),
     Patch("skips-none", "parameter.grad = torch.zeros_like(parameter)", "continue", fails=True),
@@ -100,9 +126,19 @@ _AVERAGE_GRADIENTS = (
     ),
 )
 
+_TIMES_ZERO = (
+    "for group in optimizer.param_groups:\n        for parameter in group['params']:\n            parameter.grad *= 0"
+)
+
 _UPDATE = (
     Patch("clears-first", "optimizer.step()", "optimizer.zero_grad(); optimizer.step()"),
     Patch("not-cleared", "optimizer.zero_grad()", "pass"),
+    Patch(
+        "first-group",
+        "optimizer.zero_grad()",
+        "for parameter in optimizer.param_groups[0]['params']:\n        parameter.grad = None",
+    ),
+    Patch("times-zero", "optimizer.zero_grad()", _TIMES_ZERO),
     Patch("twice", "optimizer.step()", "optimizer.step(); optimizer.step()"),
     Patch("only-rank-0", "optimizer.step()", "dist.get_rank() == 0 and optimizer.step()"),
 )
@@ -114,11 +150,19 @@ _LOSS_SUM = "total = loss.clone()\n    dist.all_reduce(total)\n    return total.
 _TRAIN_STEP = (
     Patch("no-split", "split_batch(x_BD, y_B)", "x_BD, y_B"),
     Patch("no-forward", "compute_gradients(model, x_bD, y_b)", "torch.zeros((), dtype=x_BD.dtype)"),
+    Patch(
+        "float32-zero",
+        "loss = compute_gradients(model, x_bD, y_b)",
+        "loss = compute_gradients(model, x_bD, y_b) if len(y_b) else torch.tensor(0.0)",
+        fails="different dtypes",
+    ),
     Patch("no-step", "update(optimizer)", "pass"),
     Patch("no-average", _AVERAGE, "pass"),
     Patch("no-average", f"{_AVERAGE}\n    update(optimizer)", f"update(optimizer)\n    {_AVERAGE}"),
     Patch("mean-of-means", _AVERAGE, "average_gradients(model, len(y_B))"),
     Patch("replicates", "update(optimizer)", "update(optimizer); replicate(model)"),
+    Patch("loss-again", _LOSS, "return F.cross_entropy(model(x_BD), y_B).item()"),
+    Patch("loss-again", _LOSS, "return F.cross_entropy(model(x_bD), y_b).item()"),
     Patch("own-loss", "return total.item() / len(y_B)", "return loss.item()"),
     Patch("loss-of-means", _LOSS, f"{_LOSS_SUM} / dist.get_world_size()"),
     Patch("loss-sum", _LOSS, _LOSS_SUM),

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from distlab.course.checks.collectives.coding import coded
+from distlab.course.checks.collectives.coding import RETURNED, coded
 from distlab.course.kit.case import Case, Job
 from distlab.course.kit.driving import call
 
@@ -31,19 +31,29 @@ def brought(job: Job, rank: int) -> torch.Tensor:
     return job.random(*job["shape"], of=rank)
 
 
+def spoilt(job: Job, x: torch.Tensor) -> torch.Tensor:
+    """The same, nan in float32, where it is to be overwritten: 0 × nan is nan. Coded numbers stay, to be decoded."""
+    return x if job.dtype == torch.float64 else torch.full_like(x, float("nan"))
+
+
 def total(job: Job) -> torch.Tensor:
     """The sum of what all ranks bring."""
     return sum(brought(job, rank) for rank in range(job.ranks))
 
 
-def changed(function, row: torch.Tensor, *more) -> torch.Tensor:
-    """On a rank: what stands in ``row`` after a call that works in place.
+def changed(function, row: torch.Tensor, *more) -> dict:
+    """On a rank: what stands in ``row`` after a call that works in place and returns nothing.
 
     The function gets a view, as ring_all_reduce hands one on: a tensor that it puts in the place of its own is lost.
     """
     with few_messages():
-        call(function, row.view(row.shape), *more, changes=(0,))
-    return row
+        returned = call(function, row.view(row.shape), *more, changes=(0,))
+    return {"x": row, RETURNED: "nothing" if returned is None else f"a {type(returned).__name__}"}
+
+
+def in_place(wanted: list[dict]) -> list[dict]:
+    """What is wanted of each rank after such a call."""
+    return [values | {RETURNED: "nothing"} for values in wanted]
 
 
 @contextmanager

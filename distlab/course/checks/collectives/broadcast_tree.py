@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from distlab.course.checks.collectives import traffic
-from distlab.course.checks.collectives.bringing import FAILURES, TRAFFIC, brought, changed
-from distlab.course.checks.collectives.coding import said
+from distlab.course.checks.collectives.bringing import FAILURES, TRAFFIC, brought, changed, in_place, spoilt
+from distlab.course.checks.collectives.coding import meant, said
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Case, Job
 from distlab.course.kit.experiment import Experiment
@@ -19,7 +19,9 @@ ROOTS = {2: (0, 1), 4: (0, 3, 2), 3: (0, 1, 2), 1: (0,), 5: (3,), 7: (6,), 10: (
 def drive(lab, job: Job) -> dict:
     """On a rank: x after the broadcast; rank 0 is the root where none is named."""
     named = [job["root"]] if job["root"] else []
-    return {"x": changed(lab.broadcast_tree, brought(job, dist.get_rank()), *named)}
+    rank = dist.get_rank()
+    x = brought(job, rank)
+    return changed(lab.broadcast_tree, x if rank == job["root"] else spoilt(job, x), *named)
 
 
 def _once_each(job: Job, outcome: Outcome):
@@ -53,11 +55,12 @@ BROADCAST_TREE = Exercise(
     Experiment(
         [Case(ranks, f" and root {root}", root=root, shape=(2, 3)) for ranks, roots in ROOTS.items() for root in roots],
         drive,
-        lambda job, _: [{"x": brought(job, job["root"])}] * job.ranks,
+        lambda job, _: in_place([{"x": brought(job, job["root"])}] * job.ranks),
         judge=_JUDGE,
         shown=_JUDGE.shown,
         fields=fields,
         words=said,
+        tells=meant,
         holds="every rank holds the root's numbers after the fewest rounds possible, each rank receiving once; "
         "on 1 to 4 ranks from any root, and on three larger numbers up to 10 from one",
     ),

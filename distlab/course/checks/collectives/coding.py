@@ -12,6 +12,7 @@ import torch
 
 from distlab.ranks.output import name_ranks
 
+RETURNED = "what it returns"  # of a function that works in place, "nothing" or "a Tensor"
 UNTOUCHED = -1.0  # stands where nothing has arrived yet
 _PLACES = 2**20  # float32 holds no sum of these
 
@@ -53,6 +54,10 @@ def decode(value: float, ranks: int) -> Decoded | None:
 
 def said(what: str, got: Sequence, want: Sequence[torch.Tensor]) -> str | None:
     """Says of coded tensors in words whose numbers came where, at the first wrong place; None of others."""
+    if what == RETURNED:
+        return next(
+            (f"rank {rank}: expected nothing, got {each}" for rank, each in enumerate(got) if each != want[0]), None
+        )
     if not isinstance(want[0], torch.Tensor) or want[0].dtype != torch.float64:
         return None
     for rank, (tensor, right) in enumerate(zip(got, want)):
@@ -63,6 +68,33 @@ def said(what: str, got: Sequence, want: Sequence[torch.Tensor]) -> str | None:
                 right = decode(expected, len(want))
                 return f"rank {rank}, place {place}: expected {right}, got {_said(value, len(want))}"
     return None
+
+
+def meant(what: str, got: Sequence, want: Sequence) -> str | None:
+    """What is wrong at the first wrong place of coded tensors, in a sentence; None where nothing is decoded."""
+    if what == RETURNED:
+        return "What it gives stands in x, and is right; only it is to return nothing: leave out the value of `return`."
+    for tensor, right in zip(got, want):
+        is_coded = isinstance(right, torch.Tensor) and right.dtype == torch.float64
+        if not is_coded or not isinstance(tensor, torch.Tensor) or tensor.shape != right.shape:
+            return None
+        for value, expected in zip(tensor.flatten().tolist(), right.flatten().tolist()):
+            if value != expected:
+                return _meant(value, decode(value, len(want)), decode(expected, len(want)))
+    return None
+
+
+def _meant(value: float, got: Decoded | None, want: Decoded | None) -> str | None:
+    if value == UNTOUCHED:
+        return "Some place is as it was: what belongs there never arrived."
+    if got is None or want is None:
+        return None
+    times = list(enumerate(zip(got.times, want.times)))
+    if missing := [rank for rank, (came, wanted) in times if came < wanted]:
+        return f"The numbers of {name_ranks(missing)} are missing."
+    if more := [rank for rank, (came, wanted) in times if came > wanted]:
+        return f"The numbers of {name_ranks(more)} are counted too often."
+    return "Each rank's numbers are there, but those of another place: look at which chunk goes where."
 
 
 def _said(value: float, ranks: int) -> str:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from distlab.course.checks.collectives import traffic
 from distlab.course.checks.collectives.bringing import FAILURES, TRAFFIC, brought, cases, few_messages
-from distlab.course.checks.collectives.coding import said
+from distlab.course.checks.collectives.coding import meant, said
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Job
 from distlab.course.kit.driving import call
@@ -36,7 +36,7 @@ def _to_the_next(job: Job, outcome: Outcome):
         if sent_to != list(range(rank + 1, min(rank + 2, job.ranks))):
             wanted = f"rank {rank + 1}, once" if rank < job.ranks - 1 else "nobody"
             got = ", ".join(map(str, sent_to)) or "nobody"
-            return "", "whom ranks send to", f"expected rank {rank} to send to {wanted}; it sent to {got}"
+            return "line", "whom ranks send to", f"expected rank {rank} to send to {wanted}; it sent to {got}"
     return None
 
 
@@ -52,6 +52,7 @@ PASS_TOKEN = Exercise(
         shown=_JUDGE.shown,
         fields=traffic.fields,
         words=said,
+        tells=meant,
         holds="rank r returns the sum over ranks 0 to r, and every rank but the last sends once, to the next; "
         "1 to 4 ranks",
     ),
@@ -63,7 +64,10 @@ PASS_TOKEN = Exercise(
         total="Every rank returns the sum over all ranks; rank r is to see ranks 0 to r only.",
         changes="It changed the tensor that it was given; add in a copy, such as x.clone().",
         itself_returned="Some rank returns x itself: whoever then changes the result changes x, too. Return x.clone().",
+        backwards="The token goes from the last rank to the first; rank r is to see ranks 0 to r.",
         circle="The last rank sends to rank 0, which never receives: the token goes along a line, not in a circle.",
+        line="The sums are right, but the token is to go along the line: each rank sends once, to the next, and the "
+        "last one to nobody.",
         receive_first="All ranks receive first, so nobody starts: rank 0 is to send without receiving.",
         outside="A rank is named which is not there: the first rank has nobody before it, the last nobody after it.",
         hub="Every message goes through rank 0; each rank is to pass the token to its neighbour.",

@@ -5,8 +5,17 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from distlab.course.checks.collectives import traffic
-from distlab.course.checks.collectives.bringing import FAILURES, SERIAL, TRAFFIC, brought, cases, changed, total
-from distlab.course.checks.collectives.coding import said
+from distlab.course.checks.collectives.bringing import (
+    FAILURES,
+    SERIAL,
+    TRAFFIC,
+    brought,
+    cases,
+    changed,
+    in_place,
+    total,
+)
+from distlab.course.checks.collectives.coding import meant, said
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Job
 from distlab.course.kit.experiment import Experiment
@@ -60,12 +69,13 @@ RECURSIVE_DOUBLING = Exercise(
     "recursive_doubling_all_reduce",
     Experiment(
         cases({2: [(3,), (2, 2)], 4: [(3,)], 8: [(2, 2)], 3: [(3,), (2, 2)], 6: [(3,)], 1: [(3,)]}),
-        lambda lab, job: {"x": changed(lab.recursive_doubling_all_reduce, brought(job, dist.get_rank()))},
-        lambda job, _: [{"x": total(job)}] * job.ranks,
+        lambda lab, job: changed(lab.recursive_doubling_all_reduce, brought(job, dist.get_rank())),
+        lambda job, _: in_place([{"x": total(job)}] * job.ranks),
         judge=_JUDGE,
         shown=_JUDGE.shown,
         fields=fields,
         words=said,
+        tells=meant,
         holds="x holds the sum on every rank after lg n swaps of the whole tensor, for 1, 2, 4 and 8 ranks, and after "
         "two more steps for 3 and 6",
     ),

@@ -6,8 +6,18 @@ import torch
 import torch.distributed as dist
 
 from distlab.course.checks.collectives import traffic
-from distlab.course.checks.collectives.bringing import FAILURES, SERIAL, TRAFFIC, brought, cases, changed, total
-from distlab.course.checks.collectives.coding import UNTOUCHED, said
+from distlab.course.checks.collectives.bringing import (
+    FAILURES,
+    SERIAL,
+    TRAFFIC,
+    brought,
+    cases,
+    changed,
+    in_place,
+    spoilt,
+    total,
+)
+from distlab.course.checks.collectives.coding import UNTOUCHED, meant, said
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Case, Job
 from distlab.course.kit.experiment import Experiment
@@ -34,12 +44,15 @@ def _fields(job: Job, outcome: Outcome | None) -> dict:
 _SHARED = dict(
     chunks="Other chunks travel: at step s, rank r is to send chunk {send} and to receive chunk {receive} (modulo n).",
     remainder="The chunks have {length} // {ranks} elements each, and the last {rest} of {length} belong to none.",
+    last_takes_rest="The last chunk takes all that does not divide, {rest} of {length}: use x.tensor_split({ranks}), "
+    "where the first chunks are one longer.",
     blocks="The chunks are cut as x.chunk({ranks}) does, rounded up; use x.tensor_split({ranks}), where sizes differ "
     "by at most one.",
     uneven="It works where 3 ranks share the length evenly, and not where {ranks} ranks can't: a chunk that arrives "
     "may be longer or shorter than the one that leaves.",
     short="It works for longer tensors; with fewer elements than ranks some chunks are empty, and that is no error.",
     left="It sends to the left, with the chunks of a ring that sends to the right, to r + 1.",
+    leftwards="The numbers are right, but the ring turns to the left: rank r is to send to its right, r + 1.",
     outside="A rank is named which is not there: count modulo {ranks}, so that the ring closes.",
     tuple="tensor_split gives a tuple, and its items can't be set, which parts[c] += … tries. Take the chunk out "
     "first: chunk = parts[c], and then chunk += … writes into x.",
@@ -65,8 +78,8 @@ _CHUNK = "chunk (r + 1) mod n"
 def scattered(lab, job: Job) -> dict:
     """On a rank: the chunk that is to be complete, and all of x."""
     rank = dist.get_rank()
-    x = changed(lab.ring_reduce_scatter, brought(job, rank))
-    return {_CHUNK: _own_chunks([x] * job.ranks)[rank], "x": x}
+    came = changed(lab.ring_reduce_scatter, brought(job, rank))
+    return {_CHUNK: _own_chunks([came["x"]] * job.ranks)[rank], **came}
 
 
 RING_REDUCE_SCATTER = Exercise(
@@ -74,11 +87,12 @@ RING_REDUCE_SCATTER = Exercise(
     Experiment(
         _CASES,
         scattered,
-        lambda job, _: [{_CHUNK: chunk} for chunk in _own_chunks([total(job)] * job.ranks)],
+        lambda job, _: in_place([{_CHUNK: chunk} for chunk in _own_chunks([total(job)] * job.ranks)]),
         judge=_HALF,
         shown=_HALF.shown,
         fields=lambda job, outcome: _fields(job, outcome) | {"send": "r − s", "receive": "r − s − 1"},
         words=said,
+        tells=meant,
         holds="chunk (r + 1) mod n is complete on rank r, with each rank's contribution once, after n − 1 messages of "
         "one chunk to the neighbour; on 1 to 5 ranks, with lengths that divide, that don't, and that are below n",
     ),
@@ -111,15 +125,15 @@ def _own(job: Job) -> list[torch.Tensor]:
 def gathered(lab, job: Job) -> dict:
     """On a rank: x after the gather, of which only the rank's own chunk held anything before."""
     rank = dist.get_rank()
-    x = torch.full_like(brought(job, rank), UNTOUCHED)
+    x = spoilt(job, torch.full_like(brought(job, rank), UNTOUCHED))
     _own_chunks([x] * job.ranks)[rank].copy_(_own(job)[rank])
-    return {"x": changed(lab.ring_all_gather, x)}
+    return changed(lab.ring_all_gather, x)
 
 
 def _all_chunks(job: Job, came: list[dict]) -> list[dict]:
     """All chunks in their places, on every rank."""
     *others, last = _own(job)  # the last rank has chunk 0
-    return [{"x": torch.cat([last, *others])}] * job.ranks
+    return in_place([{"x": torch.cat([last, *others])}] * job.ranks)
 
 
 RING_ALL_GATHER = Exercise(
@@ -132,6 +146,7 @@ RING_ALL_GATHER = Exercise(
         shown=_HALF.shown,
         fields=lambda job, outcome: _fields(job, outcome) | {"send": "r + 1 − s", "receive": "r − s"},
         words=said,
+        tells=meant,
         holds="every rank has all chunks in their places, after n − 1 messages of one chunk to the neighbour; "
         "on 1 to 5 ranks, with lengths that divide, that don't, and that are below n",
     ),
@@ -158,12 +173,13 @@ RING_ALL_REDUCE = Exercise(
     "ring_all_reduce",
     Experiment(
         cases({3: [(6,), (7,), (2,), (2, 4)], 2: [(5,)], 4: [(8,), (10,), (3, 2, 3)], 1: [(3,)]}),
-        lambda lab, job: {"x": changed(lab.ring_all_reduce, brought(job, dist.get_rank()))},
-        lambda job, _: [{"x": total(job)}] * job.ranks,
+        lambda lab, job: changed(lab.ring_all_reduce, brought(job, dist.get_rank())),
+        lambda job, _: in_place([{"x": total(job)}] * job.ranks),
         judge=_WHOLE,
         shown=_WHOLE.shown,
         fields=lambda job, outcome: traffic.fields(job, outcome) | {"fewest": 2 * (job.ranks - 1)},
         words=said,
+        tells=meant,
         holds="x holds the sum on every rank, for any shape and length; each rank sends 2(n − 1) messages of about an "
         "n-th of it, so 2(n − 1)/n tensors, in 2(n − 1) steps; on 1 to 4 ranks",
     ),
@@ -174,6 +190,7 @@ RING_ALL_REDUCE = Exercise(
         returns_nothing="A None is used as a tensor: both halves work in place and return nothing, so go on with the "
         "view itself.",
         half="Only one chunk holds the sum on each rank: the all-gather is missing.",
+        no_gather="The second half adds, too: it is to pass the complete chunks on, as ring_all_gather does.",
         twice="Each rank's own numbers count twice: the sum is to replace x, not to be added to it.",
         rows="A tensor of shape {shape} was cut along its first axis into uneven chunks: give the ring a flat view, "
         "x.view(-1).",

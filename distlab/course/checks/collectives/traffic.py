@@ -124,7 +124,7 @@ def at_most(most: Callable[[Job], int]) -> Look:
 def ring(passes: int) -> Judge:
     """Every rank sends ``passes`` × (n − 1) messages of one chunk, all at once, to one neighbour a pass.
 
-    The second pass may turn the other way round.
+    A single pass goes to the right; of two, each may turn either way.
     """
 
     def neighbours(job: Job, outcome: Outcome):
@@ -133,6 +133,8 @@ def ring(passes: int) -> Judge:
             if len(sent_to) > passes or not sent_to <= {right, left}:
                 detail = f"expected rank {rank} to send to rank {right} only, it sent to {name_ranks(sorted(sent_to))}"
                 return "no-ring", "whom ranks send to", detail
+            if passes == 1 and job.ranks > 2 and sent_to == {left}:
+                return "leftwards", "whom ranks send to", f"expected rank {rank} to send to rank {right}, not to {left}"
         return None
 
     def count(job: Job) -> int:

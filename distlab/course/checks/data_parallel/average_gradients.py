@@ -31,36 +31,49 @@ def model_of(job: Job) -> nn.Sequential:
     return model
 
 
-def own_gradients(job: Job, rank: int) -> Tensors:
+def calls(job: Job) -> dict[str, list[int]]:
+    """The rows of each of two calls with one model, by what is said of its gradients; rank 0's stay the same."""
+    later = [num_rows + rank + (job.ranks == 1) for rank, num_rows in enumerate(job["rows"])]
+    return {"the gradients": job["rows"], "the gradients of a second call": later}
+
+
+def own_gradients(job: Job, rank: int, rows: list[int]) -> Tensors:
     """What a rank brings, by name; what is frozen, or is not there on this rank, has none."""
     parameters = dict(model_of(job).named_parameters())
     found = dict(zip(parameters, coded([p.shape for p in parameters.values()], rank, job.dtype)))
     is_absent = {"0.weight"} if job["absent"] and rank == 1 else set()
-    there = (name for name, p in parameters.items() if p.requires_grad and job["rows"][rank])
+    there = (name for name, p in parameters.items() if p.requires_grad and rows[rank])
     return {name: found[name] for name in there if name not in is_absent}
 
 
 def drive(lab, job: Job) -> dict:
-    """On a rank: its gradients after ``average_gradients``, and which frozen parameters got one."""
-    model, own = model_of(job), own_gradients(job, dist.get_rank())
-    for name, gradient in own.items():
-        model.get_parameter(name).grad = gradient
-    call(lab.average_gradients, model, job["rows"][dist.get_rank()])
+    """On a rank: its gradients after each call of ``average_gradients``, and which frozen parameters got one."""
+    model, rank, found = model_of(job), dist.get_rank(), {}
+    for what, rows in calls(job).items():
+        own = own_gradients(job, rank, rows)
+        for name, parameter in model.named_parameters():
+            parameter.grad = own.get(name)
+        call(lab.average_gradients, model, rows[rank])
+        found[what] = gradients_of(model)
     frozen = [name for name, p in model.named_parameters() if p.grad is not None and not p.requires_grad]
-    return {"the gradients": gradients_of(model), "frozen parameters with a .grad": frozen}
+    return found | {"frozen parameters with a .grad": frozen}
 
 
 def expect(job: Job, came: list[dict]) -> list[dict]:
     """The mean over all rows, on every rank."""
     zeros = gradients_of(model_of(job))
-    mean = mean_of([zeros | own_gradients(job, rank) for rank in range(job.ranks)], job["rows"])
-    return [{"the gradients": mean, "frozen parameters with a .grad": []}] * job.ranks
+    means = {
+        what: mean_of([zeros | own_gradients(job, rank, rows) for rank in range(job.ranks)], rows)
+        for what, rows in calls(job).items()
+    }
+    return [means | {"frozen parameters with a .grad": []}] * job.ranks
 
 
 def judge(job: Job, outcome: Outcome):
     """Every trainable parameter is sent once; a bucket may be padded, and hold the number of rows too."""
     trainable = sum(p.nbytes for p in model_of(job).parameters() if p.requires_grad)
-    yield from more_than(2 * (trainable + job.ranks * job.dtype.itemsize) + _COUNTS, outcome, "the bytes sent")
+    of_call = 2 * (trainable + job.ranks * job.dtype.itemsize) + _COUNTS
+    yield from more_than(len(calls(job)) * of_call, outcome, "the bytes sent")
 
 
 AVERAGE_GRADIENTS = Exercise(
@@ -92,6 +105,8 @@ AVERAGE_GRADIENTS = Exercise(
         by_ranks="The sum over rows is divided by the {ranks} ranks; divide it by the {total} rows of all ranks.",
         own_rows="The sum over rows is divided by this rank's own number of rows; divide it by the {total} of all "
         "ranks.",
+        old_total="The total of rows is kept from an earlier call, and ranks have other numbers of rows now, as in the "
+        "last batch of an epoch: add them up at each call.",
         kept="Every rank still has its own gradients: what was sent did not arrive in .grad.",
         rank_0="Every rank has rank 0's gradients; those of the others are lost.",
         skips_none="A rank skipped a parameter because its .grad is None there, and the others waited for it in "

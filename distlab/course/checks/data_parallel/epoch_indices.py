@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
+from unittest import mock
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.kit.case import with_ranks
+from distlab.course.kit.driving import differ_in_hashes
 from distlab.course.kit.fixtures import misconceptions, shares
 from distlab.course.trial import Trial
 
+_EPOCHS = 5
+
 
 def shuffled(epoch_indices, num_rows: int) -> dict:
-    """On a rank: orders asked for while all ranks' random states are alike, and one when they no longer are."""
+    """On a rank: orders asked for while all ranks' random states are alike, and some when they no longer are."""
+    _seed(0)
+    alike = epoch_indices(num_rows, 0)
+    _seed(0)
     orders = dict(
-        alike=epoch_indices(num_rows, 0),
+        alike=alike.clone() if isinstance(alike, torch.Tensor) else alike,
         again=epoch_indices(num_rows, 0),
-        later=epoch_indices(num_rows, 1),
+        later=[epoch_indices(num_rows, epoch) for epoch in range(1, _EPOCHS)],
         other_seed=epoch_indices(num_rows, 0, seed=7),
     )
-    torch.rand(dist.get_rank() + 1)
-    state = torch.get_rng_state()
-    orders["unlike"] = epoch_indices(num_rows, 0)
-    return orders | dict(left_alone=torch.equal(state, torch.get_rng_state()))
+    _seed(1 + dist.get_rank())
+    states = _states()
+    with mock.patch("time.time", return_value=1e9 + dist.get_rank()):
+        orders["unlike"] = epoch_indices(num_rows, 0)
+    orders["left_alone"] = _states() == states
+    differ_in_hashes([epoch_indices])
+    return orders | dict(hashed=epoch_indices(num_rows, 0))
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed), random.seed(seed), np.random.seed(seed)
+
+
+def _states() -> list[str]:
+    """The global random states of torch, Python and NumPy."""
+    return [str(state) for state in (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state())]
 
 
 def check_epoch_indices(learners: Callable, trial: Trial) -> str:
@@ -33,7 +55,8 @@ def check_epoch_indices(learners: Callable, trial: Trial) -> str:
         case = f"{with_ranks(ranks)} and {num_rows} rows"
         by_rank = trial.run(case, shuffled, learners, num_rows, ranks=ranks)
         for rank, orders in enumerate(by_rank):
-            _check_form(f"{case}, rank {rank}", orders["alike"], num_rows, ranks)
+            for order in (orders["alike"], *orders["later"], orders["other_seed"], orders["unlike"]):
+                _check_form(f"{case}, rank {rank}", order, num_rows, ranks)
         _check_agreement(case, by_rank, num_rows)
         _check_change(case, by_rank[0])
     return "all ranks get the same order of all rows, a new one each epoch, and the global random state is left alone"
@@ -60,17 +83,25 @@ def _check_agreement(case: str, by_rank: list[dict], num_rows: int) -> None:
     """Raises Wrong unless all ranks have the same order, whatever else they drew."""
     first = by_rank[0]
     repeats = torch.equal(first["alike"], first["again"])
+    hashed = all(torch.equal(orders["hashed"], first["alike"]) for orders in by_rank)
     alike = all(torch.equal(orders["alike"], first["alike"]) for orders in by_rank)
     unlike = all(torch.equal(orders["unlike"], first["alike"]) for orders in by_rank)
     if not alike:
         lost = _lost(by_rank, num_rows)
         detail = f"expected one order for all ranks, got several: {lost} of {num_rows} rows are in no rank's shard"
         raise Wrong(case, detail, ("rank-in-seed",) if repeats else (), lost=lost)
-    if not (repeats and unlike):
-        detail = "expected the same order for the same epoch, got another after other random numbers were drawn"
+    if not repeats:
+        detail = "expected the same order for the same epoch, got another at the second call"
+        raise Wrong(case, detail, ("goes-on",))
+    if not unlike:
+        detail = (
+            "expected the same order for the same epoch, got another at another time, with other random numbers drawn"
+        )
         raise Wrong(case, detail, ("global-state",))
     if not all(orders["left_alone"] for orders in by_rank):
-        raise Wrong(case, "expected torch's global random state as it was, got another", ("reseeds",))
+        raise Wrong(case, "expected the global random state as it was, got another", ("reseeds",))
+    if not hashed:
+        raise Wrong(case, "expected one order in all processes, got another where Python's hashes differ", ("hash",))
 
 
 def _lost(by_rank: list[dict], num_rows: int) -> int:
@@ -81,14 +112,37 @@ def _lost(by_rank: list[dict], num_rows: int) -> int:
     )
 
 
+def _share(condition: torch.Tensor) -> float:
+    return condition.float().mean().item()
+
+
+def _pairs(order: torch.Tensor) -> set[tuple[int, int]]:
+    """Which rows stand beside each other, the last beside the first."""
+    return {(min(pair), max(pair)) for pair in zip(order.tolist(), order.roll(1).tolist())}
+
+
+def _related(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether an order is the other rolled, turned round, shifted or hardly changed; two shuffles have little alike."""
+    shifts = (one - other) % len(one)
+    return len(_pairs(one) & _pairs(other)) > len(one) / 3 or _share(shifts == shifts.mode().values) > 1 / 3
+
+
 def _check_change(case: str, orders: dict) -> None:
-    """Raises Wrong unless epochs and seeds make a difference."""
+    """Raises Wrong unless epochs and seeds make a difference, to the whole order."""
     if torch.equal(orders["alike"], torch.arange(len(orders["alike"]))):
         raise Wrong(case, "expected a random order, got 0, 1, 2, …", ("unshuffled",))
-    if torch.equal(orders["alike"], orders["later"]):
-        raise Wrong(case, "expected another order in epoch 1 than in epoch 0, got the same", ("no-epoch",))
+    epochs = list(enumerate([orders["alike"], *orders["later"]]))
+    for (earlier, one), (later, other) in itertools.combinations(epochs, 2):
+        if torch.equal(one, other):
+            detail = f"expected another order in epoch {later} than in epoch {earlier}, got the same"
+            raise Wrong(case, detail, ("no-epoch",) if (earlier, later) == (0, 1) else ("comes-back",))
+        if _related(one, other):
+            detail = f"expected a new order in epoch {later}, got the one of epoch {earlier} with small changes"
+            raise Wrong(case, detail, ("related",))
     if torch.equal(orders["alike"], orders["other_seed"]):
         raise Wrong(case, "expected another order for seed 7 than for seed 0, got the same", ("no-seed",))
+    if _related(orders["alike"], orders["other_seed"]):
+        raise Wrong(case, "expected a new order for seed 7, got that for seed 0 with small changes", ("related",))
 
 
 EPOCH_INDICES = Exercise(
@@ -100,13 +154,19 @@ EPOCH_INDICES = Exercise(
         "train_step needs no padding.",
         own_share="This is one rank's share; the order of all rows is asked for. train_step cuts each batch later.",
         repeats="This is no permutation, some rows come twice and others never: torch.randperm makes one.",
-        global_state="The order hangs on more than seed and epoch, on the global random state perhaps, and ranks "
-        "that have drawn different amounts from that disagree: make a torch.Generator of its own "
+        global_state="The order hangs on more than seed and epoch, on the time or the global random state perhaps, and "
+        "ranks that have drawn different amounts from that disagree: make a torch.Generator of its own "
         "and pass it, generator=….",
+        goes_on="The second call goes on where the first one stopped: something is kept, a generator perhaps. Make and "
+        "seed it anew at each call, so that an epoch can be had again.",
+        hash="hash() of a text is another number in every process that Python starts, so ranks disagree: combine the "
+        "numbers themselves.",
+        comes_back="An epoch has the order of an earlier one: let its whole number into the seed.",
+        related="Each epoch and each seed must shuffle anew: here an order is another one with small changes, so that "
+        "batches hold nearly the same rows.",
         rank_in_seed="The rank is in the seed, so each rank has an order of its own: {lost} rows are used by nobody, "
         "and others several times.",
-        reseeds="It sets torch's global random state, and so changes what others draw: seed a torch.Generator of "
-        "its own.",
+        reseeds="It sets the global random state, and so changes what others draw: seed a torch.Generator of its own.",
         unshuffled="The rows come in the order in which they are stored.",
         no_epoch="Every epoch has the same order: let the epoch into the seed.",
         no_seed="The seed makes no difference: let it in beside the epoch.",

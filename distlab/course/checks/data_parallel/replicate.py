@@ -18,7 +18,10 @@ KINDS = "trainable parameters", "frozen parameters", "buffers"
 
 
 def model_of(job: Job, rank: int) -> nn.Module:
-    """A rank's own numbers; where it is varied with tied weights, a frozen layer, and buffers of every sort."""
+    """A rank's own numbers; where it is varied with tied weights, a frozen layer, and buffers of every sort.
+
+    One buffer is a whole number that its model's dtype cannot hold; some numbers are nan, but for rank 0's.
+    """
     torch.manual_seed(job.seed + rank)
     if not job["varied"]:
         return nn.Linear(3, 2).to(job.dtype)
@@ -26,7 +29,11 @@ def model_of(job: Job, rank: int) -> nn.Module:
     model[2].weight = model[0].weight
     model[3].requires_grad_(False)
     model[1].running_mean.normal_()
-    model[1].num_batches_tracked += 2**24 + int(torch.randint(1000, ()))  # more than float32 holds
+    model[1].num_batches_tracked += (
+        (2**24 if job.dtype == torch.float32 else 2**53) + 1 + 2 * int(torch.randint(1000, ()))
+    )
+    if rank:
+        model[0].bias.data[0] = model[1].running_var[0] = float("nan")
     model.register_buffer("mask", torch.randn(3).to(job.dtype), persistent=False)
     return model
 
@@ -63,7 +70,11 @@ REPLICATE = Exercise(
         drive,
         lambda job, _: [held(model_of(job, 0))] * job.ranks,
         judge=judge,
-        fields=lambda job, _: {"last": job.ranks - 1},
+        fields=lambda job, _: {
+            "last": job.ranks - 1,
+            "dtype": str(job.dtype).removeprefix("torch."),
+            "most": "2^24" if job.dtype == torch.float32 else "2^53",
+        },
         holds="every rank holds rank 0's parameters, the frozen ones too, and its buffers; with 1 to 4 ranks",
     ),
     misconceptions=misconceptions(
@@ -72,6 +83,10 @@ REPLICATE = Exercise(
         buffers="The buffers were left out: model.parameters() has none of them, model.buffers() has all.",
         state_dict="state_dict() is what a file needs: it leaves out buffers that are not persistent, and lists tied "
         "weights once for each of their names. model.parameters() and model.buffers() have each tensor once.",
+        integers="Buffers of whole numbers were left out, such as the batches that a BatchNorm has counted.",
+        rounded="Whole numbers went through a bucket of {dtype}, which holds them exactly up to {most} only: a "
+        "bucket for each dtype.",
+        times_zero="Other ranks' numbers are multiplied by 0, and 0 × nan is nan: overwrite them, whatever they are.",
         average="The ranks hold the average over all ranks; what rank 0 started from is asked for.",
         wrong_source="The ranks hold what rank {last} started from; rank 0's is asked for.",
     ),

@@ -46,6 +46,7 @@ SPLIT_BATCH = Exercise(
         [Case(ranks, f" and a batch of {n} row{'s' if n > 1 else ''}", n=n) for ranks, n in SIZES],
         drive,
         expect,
+        tells=lambda what, *_: "Two tensors are asked for, x_bD and y_b." if what == "what is returned" else None,
         fields=lambda job, _: {"size": job["n"] // job.ranks, "rest": job["n"] % job.ranks},
         holds="every row goes to one rank, with its label, in contiguous shards whose sizes differ by at most one; "
         "also when the batch is smaller than the world",

@@ -134,10 +134,14 @@ TRAIN_STEP = Exercise(
         "this rank has, not how many the batch has.",
         replicates="The model is sent again at every step, {copied} bytes of weights that are equal already: replicate "
         "belongs before the first step.",
+        loss_again="The loss is worked out by another forward pass, with the weights after the step: compute_gradients "
+        "has returned that of this rank's rows before it.",
         own_loss="Each rank returns the loss of its own shard; that of the whole batch is asked for.",
         loss_of_means="The loss is the mean of the ranks' means: weight each by its rows, as the gradients.",
         loss_sum="The loss is the sum of the ranks' losses; the mean over all rows is asked for.",
         loss_rows="The loss is the sum over all {n} rows: divide it by {n}.",
+        float32_zero="The loss of a rank without rows is float32 here, and those of the others are not: "
+        "torch.tensor(0.0) is float32. compute_gradients gives 0 in the right dtype there.",
         tensor="The loss is a tensor; a float is asked for: .item() makes one.",
         rounded="The loss is right to seven digits only, so it went through float32 somewhere: torch.tensor(0.25) "
         "is float32, while a sum of tensors keeps their dtype.",
