@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +11,9 @@ import torch
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
 from distlab import from_lab, machines, run
-from distlab.course.checks.pipeline.split_microbatches import SPLIT_MICROBATCHES
 from distlab.course.notebook import Notebook
 from distlab.course.patches import patches_of
 from distlab.course.places import ROOT
-from distlab.course.trial import Trial
 from distlab.events import Memory
 from distlab.machine.replay import replay
 
@@ -66,7 +66,9 @@ def test_two_chunks_a_rank_shrink_the_bubble_to_the_formula(lab, p, m, bubble):
     ],
 )
 def test_a_latency_of_half_a_forward_costs_one_f_one_b_more_than_gpipe(lab, schedule, how, bubble):
-    found = timeline(lab, schedule, 4, 8, flops=EQUAL, machine=lab.slow_machine(0.5), **how)
+    link = machines.Link(0.5, math.inf)
+    slow = replace(lab.UNIT, inside=link, between=link)
+    found = timeline(lab, schedule, 4, 8, flops=EQUAL, machine=slow, **how)
     assert found.bubble == pytest.approx(bubble, abs=0.005)
 
 
@@ -81,14 +83,23 @@ def test_zb_h1_idles_a_third_of_one_f_one_b_and_holds_what_the_paper_says(lab, p
     whole, split = timeline(lab, "one_f_one_b_schedule", p, m), timeline(lab, "zb_h1_schedule", p, m, flops=SPLIT)
     assert [whole.wall - busy for busy in whole.busy] == pytest.approx([3 * (p - 1)] * p)
     assert [split.wall - busy for busy in split.busy] == pytest.approx([p - 1] * p)
-    held = [lab.most_held(split, worker - 1) for worker in range(1, p + 1)]
-    assert held == [(p - i + 1, i - 1) for i in range(1, p + 1)]
+    assert [held_in_halves(spans) for spans in split.spans] == [(p - s, s) for s in range(p)]
+
+
+def held_in_halves(spans) -> tuple[int, int]:
+    """The most micro-batches that a rank holds, as a pair: from F until B, and from B until W."""
+    most, f_until_b, b_until_w = (0, 0), 0, 0
+    for kind in [step.name[0] for step in spans]:
+        most = max(most, (f_until_b + (kind == "F"), b_until_w), key=sum)
+        f_until_b += (kind == "F") - (kind == "B")
+        b_until_w += (kind == "B") - (kind == "W")
+    return most
 
 
 def test_p_minus_s_minus_1_warm_up_forwards_are_the_fewest_that_keep_the_bubble_and_more_cost_memory(lab):
     def found(schedule_of):
         on_paper = lab.on_paper(lab.for_all(schedule_of, 4, 8), WHOLE)
-        return round(on_paper.bubble, 3), max(lab.held(on_paper, 0)[1])
+        return round(on_paper.bubble, 3), lab.most_held(on_paper, 0)
 
     assert found(lab.one_f_one_b_schedule) == (0.273, 4)
     assert [found(short) for short in patched("one_f_one_b_schedule", "short-warm-up")] == [(0.556, 3)] * 2
@@ -99,8 +110,8 @@ def test_p_minus_s_minus_1_warm_up_forwards_are_the_fewest_that_keep_the_bubble_
 @pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 1), (4, 8), (4, 2), (8, 32)])
 def test_gpipe_holds_m_micro_batches_and_one_f_one_b_at_most_p_minus_s(lab, p, m):
     gpipe, one_f_one_b = (timeline(lab, schedule, p, m) for schedule in PLAIN)
-    assert [max(lab.held(gpipe, rank)[1]) for rank in range(p)] == [m] * p
-    assert [max(lab.held(one_f_one_b, rank)[1]) for rank in range(p)] == [min(m, p - rank) for rank in range(p)]
+    assert [lab.most_held(gpipe, rank) for rank in range(p)] == [m] * p
+    assert [lab.most_held(one_f_one_b, rank) for rank in range(p)] == [min(m, p - rank) for rank in range(p)]
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 8])
@@ -108,8 +119,8 @@ def test_gpipe_holds_m_micro_batches_and_one_f_one_b_at_most_p_minus_s(lab, p, m
 def test_the_checker_and_replay_agree_on_what_deadlocks(lab, p, m):
     for schedule in PLAIN:
         steps = lab.with_messages(lab.for_all(getattr(lab, schedule), p, m))
-        assert lab.problems(steps, m) == "none"
-        is_stuck = lab.problems(steps, m, blocking=True) != "none"
+        assert lab.walk(steps) == {}
+        is_stuck = lab.walk(steps, blocking=True) != {}
         recording = lab.to_recording(steps, WHOLE, blocking=True)
         if is_stuck:
             with pytest.raises(ValueError, match="cannot finish"):
@@ -119,24 +130,27 @@ def test_the_checker_and_replay_agree_on_what_deadlocks(lab, p, m):
         assert is_stuck == (schedule == "one_f_one_b_schedule" and p > 1 and m > 1)
 
 
-def test_the_checker_names_what_is_wrong(lab):
+def test_what_comes_too_late_is_waited_for_by_all(lab):
     right = lab.with_messages(lab.for_all(lab.gpipe_schedule, 3, 2))
-    lost = [step for step in right[1] if step != lab.Step("F", 1)]
-    assert lab.problems([right[0], lost, right[2]], 2) == "rank 1 does F1 0 times"
-    twice = [*right[2], lab.Step("B", 0)]
-    assert lab.problems([*right[:2], twice], 2) == "rank 2 does B0 2 times"
     late = [*right[0][1:], right[0][0]]
-    assert lab.problems([late, *right[1:]], 2) == "stuck: rank 0 in SendF0, rank 1 in F0, rank 2 in F0"
-    crossed = lab.with_messages([[lab.Step("F", k) for k in order] for order in ((0, 1), (1, 0))])
-    backwards = [[lab.Step("B", 0), lab.Step("B", 1)]] * 2
-    assert "not in one order" in lab.problems([f + b for f, b in zip(crossed, backwards)], 2)
+    stuck = {rank: repr(step) for rank, step in lab.walk([late, *right[1:]]).items()}
+    assert stuck == {0: "SendF0", 1: "F0", 2: "F0"}
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2, 3, 4])
+def test_a_shorter_warm_up_costs_time_and_a_longer_one_memory(lab, more):
+    found = lab.on_paper([lab.in_turn(max(0, 3 - stage + more), 8) for stage in range(4)])
+    assert round(found.bubble, 4) == (0.5556 if more < 0 else 0.2727)
+    assert [lab.most_held(found, rank) for rank in range(4)] == [max(1, 4 - rank + more) for rank in range(4)]
+    if not more:
+        assert [lab.in_turn(3 - stage, 8) for stage in range(4)] == lab.for_all(lab.one_f_one_b_schedule, 4, 8)
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 2), (4, 8, 2), (3, 6, 3)])
 def test_a_chunk_with_all_micro_batches_before_the_next_chunk_deadlocks(lab, p, m, v):
     (all_of_a_chunk,) = patched("interleaved_schedule", "all-of-a-chunk")
     schedule = lab.with_messages([all_of_a_chunk(rank, p, m, v) for rank in range(p)])
-    assert lab.problems(schedule, m).startswith("stuck: ")
+    assert lab.walk(schedule)
 
 
 def two_steps_with_one_mail(lab, steps):
@@ -150,14 +164,6 @@ def two_steps_with_one_mail(lab, steps):
 def test_a_step_leaves_nothing_in_the_mail(lab):
     steps = lab.with_messages(lab.for_all(lab.one_f_one_b_schedule, 3, 4), early=True)
     assert run(two_steps_with_one_mail, lab, steps, ranks=3, record=False).values == [0, 0, 0]
-
-
-def test_the_check_takes_any_cuts_whose_sizes_differ_by_at_most_one(lab):
-    def split_microbatches(x_BD, y_B, num_micro):
-        cuts = [k * len(y_B) // num_micro for k in range(num_micro + 1)]
-        return [(x_BD[start:stop], y_B[start:stop]) for start, stop in zip(cuts, cuts[1:])]
-
-    assert SPLIT_MICROBATCHES.check(split_microbatches, Trial())
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
@@ -187,10 +193,10 @@ def test_torchs_own_schedules_have_the_same_losses_gradients_and_messages(lab, k
     assert lab.largest_difference(mine, 64) < 1e-12 > lab.largest_difference(theirs, 64)
     (loss, _), (their_loss, _) = mine.values[-1], theirs.values[-1]
     assert loss == pytest.approx(their_loss, abs=1e-12)
-    sent, theirs_sent = ([lab.sends_of_last_step(r, rank) for rank in range(4)] for r in (mine, theirs))
-    assert sent == theirs_sent == [{8 * 64 * 8: 8 * (1 + (0 < rank < 3))} for rank in range(4)]
+    sent, theirs_sent = (lab.sends(r, 8 * 64 * 8) for r in (mine, theirs))
+    assert sent == theirs_sent == [8, 16, 16, 8]
     replayed = replay(mine.recording, machines.classroom.flops_only().with_free_links())
-    assert [max(lab.held(replayed, rank)[1]) for rank in range(4)] == held
+    assert [lab.most_held(replayed, rank) for rank in range(4)] == held
     one = 8 * 64 * 8 * 3  # rows × width × bytes × tensors that a stage of two layers keeps
     peaks = [max(event.activations for event in mine.recording.events(Memory, rank)) for rank in (1, 2)]
     assert peaks == [one * count for count in held[1:3]]
@@ -214,8 +220,8 @@ def test_recomputation_keeps_inputs_and_one_micro_batchs_insides(lab):
         ("zb_h1_schedule", (), SPLIT, 63 / (3 * 512 + 63)),
     ],
 )
-def test_the_explorer_takes_64_stages_and_512_micro_batches(lab, schedule, more, flops, bubble):
-    found = lab.explore(getattr(lab, schedule), 64, 512, *more, flops=flops)
+def test_a_schedule_may_have_64_stages_and_512_micro_batches(lab, schedule, more, flops, bubble):
+    found = timeline(lab, schedule, 64, 512, *more, flops=flops)
     assert found.bubble == pytest.approx(bubble, abs=1e-9)
 
 

@@ -93,7 +93,7 @@ WALK = Exercise(
         ],
         drive,
         expect,
-        "finds who is stuck and where, with messages that block and that don't; with 2 to 4 stages, and with several chunks",
+        "finds who is stuck and where, with messages that block and that don't; 2 to 4 stages, also several a rank",
         needs=("Step",),
     ),
     misconceptions=misconceptions(
