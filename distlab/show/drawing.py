@@ -31,13 +31,12 @@ _HATCHES = {  # lines in a tile, and beyond its corners, where they would else b
 class Drawing:
     """Boxes, texts and arrows at given places, in pixels from the top left; ``svg()`` is the file.
 
-    ``title`` names it and ``description`` says what there is to see, for those who can't. ``shown`` is how many pixels
-    wide a page shows it, if it has the room.
+    ``title`` names it and ``description`` says what there is to see, for those who can't. Unless it ``fills`` the
+    column in which a page shows it, it is so many pixels large.
     """
 
-    def __init__(self, width: float, height: float, title: str, description: str, shown: float = 0):
-        scale = shown / width if shown else 1.0
-        size = {"width": f"{scale * width:g}", "height": f"{scale * height:g}"}
+    def __init__(self, width: float, height: float, title: str, description: str, fills: bool = False):
+        size = {} if fills else {"width": f"{width:g}", "height": f"{height:g}"}
         named = {"role": "img", "aria-labelledby": "title description", "font-family": _FONT}
         box = {"viewBox": f"0 0 {width:g} {height:g}"}
         self._root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | box | size | named)

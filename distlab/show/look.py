@@ -27,8 +27,7 @@ GREY, FAINT = "#A6A6A6", "#D3D7DD"  # of fills
 
 WIDTH = 9.6  # inches of every picture, at DPI pixels each
 DPI = 100
-SHOWN = 1200  # pixels that a page gives it at most; at 700, the least, letters of LETTERS are 11 points high
-LETTERS, TITLE = 14.5, 16.0  # points
+LETTERS, TITLE = 14.5, 16.0  # points; where a page gives a picture 700 pixels, the least, LETTERS are 11 points high
 
 
 class Look(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from distlab.show.drawing import Drawing
-from distlab.show.look import DPI, SHOWN, WIDTH
+from distlab.show.look import DPI, WIDTH
 from distlab.show.marks import Area, Arrows, Boxes, Frames, Lines, Pixels, Rectangle, Word
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 
 def svg_of(board: Board, attributes: Mapping[str, str] | None = None) -> str:
     """The SVG of a board: a file, or with ``attributes`` of its own a part of a page."""
-    drawing = Drawing(WIDTH * DPI, round(board.height * DPI), board.title, board.text(), shown=SHOWN)
+    drawing = Drawing(WIDTH * DPI, round(board.height * DPI), board.title, board.text(), fills=True)
     for mark in board.marks:
         _draw(mark, drawing)
     return drawing.svg(attributes)
