@@ -26,7 +26,7 @@ from distlab.show.look import WIDTH
 from distlab.show.panel import Panel, choice
 
 _HEIGHT = 3.6
-_AREA = (0.85, 0.5, WIDTH - 1.15, _HEIGHT - 0.65)
+_AREA = (0.88, 0.5, WIDTH - 1.32, _HEIGHT - 0.65)
 STEP = "a step"  # a span of this name, if there is one, is all that is shown
 _TIMES = {"×1": 1, "×100": 100, "×10⁴": 10**4, "×10⁶": 10**6}
 _FLOPS = {"1 TFLOP/s": 1e12, "10 TFLOP/s": 1e13, "100 TFLOP/s": 1e14, "400 TFLOP/s": 4e14}

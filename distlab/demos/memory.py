@@ -30,7 +30,7 @@ ACTIVATIONS = {
 }
 _BY_NAME = {shape.name: shape for shape in SHAPES}
 _ROOM = 80  # GB: the card that most clusters have
-_HEIGHT = 4.2
+_HEIGHT = 4.6
 
 
 def memory(
@@ -109,7 +109,7 @@ def draw(
     totals = [sum(kinds.values()) for kinds in held]
     gpus = f"{ranks:,} GPU" + "s" * (ranks > 1)
     board = Board(f"{model} on N = {gpus}, stage {stage}: {amount(totals[stage])} on each", _HEIGHT)
-    shared = [f"{', '.join('OGP'[:each])} ÷ {ranks:,}" if each else "all whole" for each in STAGES]
+    shared = [f"{', '.join('OGP'[:each])}\n÷ {ranks:,}" if each else "all whole\n" for each in STAGES]
     draw_bars(board, held, shared, stage)
     draw_table(board, stage, held[stage], activations != NOT_COUNTED)
     _say(board, case, stage, held[stage], totals)

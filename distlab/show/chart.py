@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from distlab.show.board import Board, Rectangle
+from distlab.show.board import HANDLE, Board, Rectangle
 from distlab.show.lanes import Box, Lane, looks_of, merged
 from distlab.show.letters import width_of
 from distlab.show.look import LETTERS, MID, Look, look_of_message, stem
 
 UNNAMED = "computes"  # in a key: work in no span
-_HIGHEST = 0.62  # inches of a lane
-_SIZES = (LETTERS, 12.0, 10.0)  # points of labels, as many as fit
-_MOST_LETTERS = 300  # words that a board can hold without becoming slow
+SIZES = (LETTERS, 12.0, 10.0)  # points of labels, as many as fit
+MOST_LABELS = 300  # words that a board can hold without becoming slow
+_LEAST_APART = 0.21  # inches from name to name
 _APART = 0.005  # inches
 _ROOM = 0.2 / 72  # inches beside a text, for each point of its size
 
@@ -30,6 +32,7 @@ class Style(NamedTuple):
     narrow: float = 0.04  # inches: a narrower box touches the next
     together: float = 0.0  # inches: narrower boxes are one with their like beside them
     least: float = 0.01  # inches that even the narrowest box is wide
+    highest: float = 0.62  # inches of a lane
 
 
 WITH_BANDS, ALONE = Style((0.08, 0.76)), Style((0.08, 0.92))
@@ -39,9 +42,9 @@ class Chart:
     """Lanes in an area of a board, all equally high, from ``begin`` to ``end`` in seconds."""
 
     def __init__(self, board: Board, area: Rectangle, lanes: Sequence[Lane], begin: float, end: float, style: Style):
-        self.board, self.lanes, self.begin, self.style = board, lanes, begin, style
+        self.board, self.lanes, self.begin, self.end, self.style = board, lanes, begin, end, style
         self.left, self.top, self.right, _ = area
-        self.height = min(_HIGHEST, (area[3] - area[1]) / max(1, len(lanes)))
+        self.height = min(style.highest, (area[3] - area[1]) / max(1, len(lanes)))
         self.inches_of_second = (self.right - self.left) / (end - begin or 1.0)
 
     def x(self, time: float) -> float:
@@ -57,6 +60,11 @@ class Chart:
         for number, lane in enumerate(self.lanes):
             self.board.word(self.left - self.style.gap, self.y(number), lane.name, self.style.size, "right")
             self.board.word(self.right + self.style.gap, self.y(number), lane.remark, self.style.size, "left")
+
+    def rule(self) -> None:
+        """Draws a line under each lane, where nothing else stands."""
+        floors = [self.y(number, 1.0) for number in range(len(self.lanes))]
+        self.board.lines([(self.left, y, self.right, y) for y in floors], width=0.6, under=True)
 
     def draw_boxes(self, looks: Mapping[str, Look]) -> dict[str, Look]:
         """Draws what is computed, in order of looks; returns those that occur."""
@@ -98,9 +106,13 @@ class Chart:
         return bool(lines)
 
     def label_boxes(self, looks: Mapping[str, Look], size: float) -> None:
-        """Writes into each box of a lane that has a name its label, or its beginning, if it fits."""
+        """Writes into each box of a lane that has a name its label, or its beginning, if it fits.
+
+        Where narrow boxes touch, so that they look like one, a letter may stand over some of a kind.
+        """
+        narrow = room_of("F", size) if self.style.together else 0.0
         for number, lane in enumerate(self.lanes):
-            for box in self.merged(lane.boxes, room_of("F", size)) if lane.name else ():
+            for box in self.merged(lane.boxes, narrow) if lane.name else ():
                 look, rim = looks[box.kind], looks[box.kind].colour if looks[box.kind].hatch else ""
                 text = next((text for text in _short_forms(box.label) if self.has_room(box, text, size)), "")
                 middle = self.x((box.start + box.end) / 2)
@@ -109,8 +121,10 @@ class Chart:
     def size_of_labels(self, sizes: Sequence[float]) -> float:
         """The first of some sizes in which every box has room for its label; 0 if there is none, or they are many."""
         boxes = [box for lane in self.lanes for box in lane.boxes]
-        if len(boxes) > _MOST_LETTERS:
+        if len(boxes) > MOST_LABELS:
             return 0
+        highest = (self.style.box[1] - self.style.box[0]) * self.height * 72  # points
+        sizes = [size for size in sizes if size <= highest]
         return next((size for size in sizes if all(self.has_room(box, box.label, size) for box in boxes)), 0)
 
     def kinds_without_room(self, size: float) -> set[str]:
@@ -140,6 +154,15 @@ def _short_forms(label: str) -> list[str]:
     return [label, f"{label[:4]}…", f"{label[:2]}…"] if len(stem(label)) > 2 else [label, label[:1]]
 
 
+def _named(lanes: Sequence[Lane], area: Rectangle) -> list[Lane]:
+    """The same; where lanes are low, only so many have names as have room, and waits have no words."""
+    every = math.ceil(_LEAST_APART * len(lanes) / (area[3] - area[1]))
+    if every < 2:
+        return list(lanes)
+    lanes = [lane._replace(waits=[wait._replace(label="") for wait in lane.waits]) for lane in lanes]
+    return [lane._replace(name="", remark="") if number % every else lane for number, lane in enumerate(lanes)]
+
+
 def draw_lanes(
     board: Board,
     area: Rectangle,
@@ -154,21 +177,21 @@ def draw_lanes(
     Letters stand in all boxes, smaller ones where they must; where even these have no room, hatches.
     """
     has_bands = any(lane.messages for lane in lanes)
-    chart = Chart(board, area, lanes, *times_shown, WITH_BANDS if has_bands else ALONE)
+    chart = Chart(board, area, _named(lanes, area), *times_shown, WITH_BANDS if has_bands else ALONE)
     looks = looks or looks_of(lanes)
     chart.draw_names()
-    board.lines(
-        [(chart.left, chart.y(number), chart.right, chart.y(number)) for number in range(len(lanes))], under=True
-    )
-    size = chart.size_of_labels(_SIZES)
+    chart.rule()
+    size = chart.size_of_labels(SIZES)
     shown = {kind: look.plain for kind, look in looks.items()} if size else looks
     key = {kind or unnamed: shown[kind] for kind in chart.draw_boxes(shown)}
     if size:
         chart.label_boxes(shown, size)
     key |= chart.draw_bands()
-    chart.draw_waits()
+    entries = {name: partial(board.patch, look) for name, look in key.items()}
+    if chart.draw_waits():
+        entries["waits"] = lambda x, y: board.lines([(x, y, x + HANDLE, y)], MID, 1.2, style=":")
     bottom = chart.y(len(lanes), 0) + 0.13
     for x, words in zip((chart.left, chart.right), ends):
         board.word(x, bottom, words, colour=MID)
-    board.key(chart.left, bottom + 0.32, key)
+    board.legend(chart.left, bottom + 0.32, entries)
     return chart

@@ -32,15 +32,17 @@ class Drawing:
     """Boxes, texts and arrows at given places, in pixels from the top left; ``svg()`` is the file.
 
     ``title`` names it and ``description`` says what there is to see, for those who can't. Unless it ``fills`` the
-    column in which a page shows it, it is so many pixels large.
+    column in which a page shows it, it is so many pixels large. ``name`` begins the names of what it defines.
     """
 
-    def __init__(self, width: float, height: float, title: str, description: str, fills: bool = False):
+    def __init__(self, width: float, height: float, title: str, description: str, fills: bool = False,
+                 name: str = ""):  # fmt: skip
         size = {} if fills else {"width": f"{width:g}", "height": f"{height:g}"}
         named = {"role": "img", "aria-labelledby": "title description", "font-family": _FONT}
         box = {"viewBox": f"0 0 {width:g} {height:g}"}
         self._root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | box | size | named)
         self._hatches: set[str] = set()
+        self._name = f"{name}-" if name else ""
         for name, words in (("title", title), ("desc", description)):
             id = "description" if name == "desc" else name
             ElementTree.SubElement(self._root, name, {"id": id}).text = words
@@ -140,7 +142,7 @@ class Drawing:
 
     def _hatch(self, look: Look) -> str:
         """The id of a pattern of white lines."""
-        name = f"hatch-{ord(look.hatch[0])}"
+        name = f"{self._name}hatch-{ord(look.hatch[0])}"
         if name not in self._hatches:
             self._hatches.add(name)
             size = {"width": f"{_TILE}", "height": f"{_TILE}", "patternUnits": "userSpaceOnUse"}

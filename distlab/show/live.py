@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import ipywidgets as widgets
 
 from distlab.show.board import Board
-from distlab.show.panel import CSS_CLASS, picture_as_html, words_as_html
+from distlab.show.panel import CSS_CLASS, new_name, picture_as_html, words_as_html
 from distlab.show.picture import images_of
 
 _OUTPUT_PX = 170
@@ -29,7 +29,7 @@ class LivePanel:
         self._image = widgets.HTML(layout={"width": "100%"})
         self._words, self._output = widgets.HTML(), widgets.HTML()
         self.thread: threading.Thread | None = None
-        self._is_busy = False
+        self._is_busy, self._name = False, new_name()
         self.show(first, "")
         parts = [widgets.HBox(self.buttons), self._image, self._words, self._output]
         self.widget = widgets.VBox(parts, layout={"width": "100%"})
@@ -42,7 +42,7 @@ class LivePanel:
         self._output.value = (
             f'<pre tabindex="0" aria-label="output of the ranks" style="{style}">{html.escape(output)}</pre>'
         )
-        self._image.value = picture_as_html(picture)
+        self._image.value = picture_as_html(picture, self._name)
         self._words.value = words_as_html(picture)  # last: who reads them finds the rest there
 
     def press(self, name: str) -> None:

@@ -28,6 +28,7 @@ GREY, FAINT = "#A6A6A6", "#D3D7DD"  # of fills
 WIDTH = 9.6  # inches of every picture, at DPI pixels each
 DPI = 100
 LETTERS, TITLE = 14.5, 16.0  # points; where a page gives a picture 700 pixels, the least, LETTERS are 11 points high
+_PALE = "40"  # opacity, of FF: after a colour's six digits
 
 
 class Look(NamedTuple):
@@ -38,13 +39,20 @@ class Look(NamedTuple):
 
     @property
     def ink(self) -> str:
-        """The colour of words on it."""
+        """The colour of words on it; what is pale lets the page's ground through."""
+        if self.colour.endswith(_PALE) and len(self.colour) > 7:
+            return TEXT
         return WHITE if self.colour in _DARK else INK
 
     @property
     def plain(self) -> Look:
         """The same without a hatch, for boxes that have a letter."""
         return Look(self.colour, "")
+
+    @property
+    def pale(self) -> Look:
+        """The same as if it lay behind others: without a hatch, on white and on dark near to the ground."""
+        return Look(self.colour + _PALE, "")
 
 
 _DARK = {

@@ -24,8 +24,13 @@ _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 
 
 def svg_of(board: Board, attributes: Mapping[str, str] | None = None) -> str:
-    """The SVG of a board: a file, or with ``attributes`` of its own a part of a page."""
-    drawing = Drawing(WIDTH * DPI, round(board.height * DPI), board.title, board.text(), fills=True)
+    """The SVG of a board: a file, or with ``attributes`` of its own a part of a page.
+
+    What it defines is named after its "id", which must be one of its own: a page looks for a name in all that it has,
+    and shows nothing if it finds it first in something hidden.
+    """
+    name = (attributes or {}).get("id", "")
+    drawing = Drawing(WIDTH * DPI, round(board.height * DPI), board.title, board.text(), fills=True, name=name)
     for mark in board.marks:
         _draw(mark, drawing)
     return drawing.svg(attributes)

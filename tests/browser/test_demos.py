@@ -54,6 +54,36 @@ def test_a_ring_is_played_to_its_end_and_gone_back(panel):
     ring.expect("4 of 4 steps done")
 
 
+def test_the_end_key_goes_to_the_last_step_whatever_their_number(panel):
+    ring = panel(RING)
+    for keys, steps in ((["End"], 14), (["Home"], 2), (["End", "ArrowLeft"], 12)):
+        ring.press("ranks n", *keys)
+        ring.expect(f"0 of {steps} steps done")
+        ring.press("step", "End")
+        ring.expect(f"{steps} of {steps} steps done")
+        assert ring.value("step") == str(steps)
+    ring.press("ranks n", "Home", "ArrowRight", "ArrowRight")
+
+
+def test_a_demo_is_played_fast_or_slowly_and_reset(page, panel):
+    ring = panel(RING)
+    ring.press("ranks n", "End")
+    ring.press("seconds a step", "Home")
+    assert ring.value("seconds a step") == "0.4"
+    ring.press("play", "Enter")
+    ring.expect("3 of 14 steps done")
+    assert ring.box.locator("button[title=play]").inner_text().endswith("pause")
+    ring.press("reset", "Enter")
+    ring.expect("0 of 14 steps done")
+    page.wait_for_timeout(1000)  # two steps, if it still played
+    ring.expect("0 of 14 steps done")
+    assert ring.box.locator("button[title=play]").inner_text().endswith("play")
+    ring.press("seconds a step", "End")
+    assert ring.value("seconds a step") == "1.6"
+    ring.press("seconds a step", "ArrowLeft")
+    ring.press("ranks n", "Home", "ArrowRight", "ArrowRight")
+
+
 def test_one_step_of_data_parallelism_is_played_and_its_mistakes_are_seen(panel):
     data = panel(DATA)
     data.press("play", "Enter")
@@ -80,6 +110,12 @@ def test_schedules_change_with_every_control(panel):
     schedules.expect("p = 3")
     schedules.press("micro-batches m", "ArrowRight")
     schedules.expect("m = 9")
+    schedules.press("compare with", "End")
+    schedules.expect("1F1B and ZB-H1: p = 3, m = 9")
+    assert [words for words in schedules.words() if words.startswith("stage")] == ["stage 0", "stage 1", "stage 2"] * 2
+    schedules.press("highlight", "ArrowRight")
+    schedules.press("compare with", "Home")
+    schedules.expect("1F1B: p = 3, m = 9")
 
 
 def test_tensor_parallelism_is_played_to_its_end(panel):
@@ -134,6 +170,8 @@ def test_real_ranks_are_started_by_a_button_that_waits_until_they_have_finished(
     live.press("start a deadlock", "Enter")
     live.expect("Verdict: ranks 0 → 1 → 2 → 3 → 0 wait in a circle, each to send to the next.")
     live.box.locator("pre", has_text="dist.send(x, (rank + 1) % ranks)").wait_for(timeout=TIMEOUT)
+    assert {"waits for", "send to rank 1", "send to rank 0"} <= set(live.words())
+    assert live.image.locator("polygon").count() == 4  # heads of arrows
     live.box.locator("button:disabled").first.wait_for(state="detached", timeout=TIMEOUT)
 
 
@@ -165,3 +203,34 @@ def test_a_new_picture_stands_where_the_old_one_stood(panel):
     ring.press("ranks n", "End")
     ring.expect("8 ranks")
     assert ring.place() == before and ring.picture() != picture
+
+
+@pytest.mark.parametrize("number", range(LIVE + 1))
+def test_a_demo_fits_on_a_small_projector(page, panel, number):
+    demo = panel(number)
+    rows = demo.box.bounding_box()["height"] if number != LIVE else demo.place()["height"]
+    assert rows <= 720 - 28 - 31 - 32 - 24  # without the menu, the tab, its tools and the line at the bottom
+
+
+@pytest.mark.parametrize("number", range(LIVE + 1))
+def test_hatches_are_those_of_the_picture_itself(page, panel, number):
+    assert panel(number).strangers() == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_demos_are_as_wide_as_the_page_and_nothing_is_cut_beside_the_open_side_bar(page, panel, width, height):
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+b")
+    page.set_viewport_size({"width": width, "height": height})
+    try:
+        page.locator("#filebrowser").wait_for(timeout=TIMEOUT)
+        room = page.locator(".jp-WindowedPanel-outer:visible").first.bounding_box()["width"]
+        for number in range(LIVE + 1):
+            demo = panel(number)
+            assert room - 130 < demo.place()["width"] <= room  # but for the cells' numbers
+            assert demo.letters() >= 14.6  # pixels: 11 points
+            assert demo.cut() == [] and demo.nameless() == []
+    finally:
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+b")
+        page.set_viewport_size({"width": 1280, "height": 720})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,7 +12,9 @@ from distlab import run, span
 from distlab.demos.cluster import cluster, draw, machine, of_the_labs
 from distlab.machine import collectives
 from distlab.machine.replay import replay
-from tests.demos.pictures import size_of
+from distlab.recording import Group
+from distlab.show.marks import Lines
+from tests.demos.pictures import assert_legible, size_of
 
 SETTING = {"flops": 1, "bytes": 1, "speed": 1e14, "nodes": 2, "latency": 5e-6, "bandwidth": 50e9}
 
@@ -68,4 +72,20 @@ def test_a_single_recording_can_be_given_and_none_at_all_is_refused(recording):
 def test_runs_of_the_labs_draw_at_every_size(name):
     recording = of_the_labs()[name]()
     extremes = [{}, {"nodes": 4, "bandwidth": 1.25e9, "latency": 1e-3}, {"nodes": 1, "flops": 10**6, "bytes": 10**6}]
-    assert len({size_of(draw(recording, name, **SETTING | change)) for change in extremes}) == 1
+    boards = [draw(recording, name, **SETTING | change) for change in extremes]
+    assert len(set(map(size_of, boards))) == 1
+    for board in boards:
+        assert_legible(board)
+
+
+def test_a_run_of_many_ranks_is_legible(recording):
+    many = replace(recording, ranks=list(recording.ranks) * 8, groups=[Group("world", tuple(range(32)))])
+    board = draw(many, "many", **SETTING)
+    assert_legible(board)
+    assert sum(text.startswith("rank ") for text in board.written) >= 8
+
+
+def test_waits_are_drawn_and_named():
+    board = draw(of_the_labs()["ring all-reduce"](), "ring", **SETTING)
+    assert {"recv", "send", "waits"} <= set(board.written)
+    assert any(isinstance(mark, Lines) and mark.style == ":" for mark in board.marks)

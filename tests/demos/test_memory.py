@@ -10,7 +10,9 @@ from distlab.demos.memory import ACTIVATIONS, MICRO_BATCHES, NOT_COUNTED, NUM_GP
 from distlab.demos.memory_bars import amount
 from distlab.machine.memory import OPTIMIZERS, PRECISIONS
 from distlab.machine.model_shapes import GPT_2, LLAMA_8B, LLAMA_405B, MIXTRAL, SHAPES, ZERO_7B
-from tests.demos.pictures import size_of
+from distlab.show.look import SERIES
+from distlab.show.marks import Area, Boxes
+from tests.demos.pictures import assert_legible, size_of
 
 BASE = dict(
     model=ZERO_7B.name,
@@ -133,7 +135,7 @@ def test_every_control_changes_what_is_shown():
     assert draw(**base).svg() == draw(**base).svg() != draw(**base | dict(stage=2)).svg()
 
 
-def test_the_ends_of_all_controls_are_drawn_in_one_size():
+def test_the_ends_of_all_controls_are_drawn_legibly_in_one_size():
     ends = dict(
         model=(SHAPES[0].name, SHAPES[-1].name),
         ranks=(NUM_GPUS[0], NUM_GPUS[-1]),
@@ -144,7 +146,23 @@ def test_the_ends_of_all_controls_are_drawn_in_one_size():
     lasts = dict(precision=PRECISIONS[-1], optimizer=list(OPTIMIZERS)[-1], micro_batch=MICRO_BATCHES[-1])
     settings = [dict(zip(ends, values)) for values in itertools.product(*ends.values())][:: len(ends) + 2]
     for setting in (*settings, lasts | dict(activations="none", sequence=SEQUENCES[-1])):
-        assert size_of(draw(**BASE | setting)) == (960, 420)
+        board = draw(**BASE | setting)
+        assert size_of(board) == (960, 460)
+        assert_legible(board)
+
+
+def test_bars_and_table_have_the_same_looks():
+    board = draw(**BASE | dict(stage=0, activations="none"))
+    looks = [mark.look for mark in board.marks if isinstance(mark, Boxes)]
+    assert looks[:4] == looks[4:] == list(SERIES[:4])  # one bar of four kinds, then the table's rows
+
+
+def test_a_bar_too_long_is_cut_by_a_gap_and_keeps_its_letters():
+    board = draw(**BASE | dict(model=LLAMA_405B.name))
+    above, below = sorted((mark for mark in board.marks if isinstance(mark, Area)), key=lambda mark: mark.points[0][1])
+    assert max(y for _, y in above.points) < min(y for _, y in below.points)
+    assert "6,494 GB" in board.written and "P" in board.written
+    assert not any(isinstance(mark, Area) for mark in draw(**BASE).marks)
 
 
 def test_the_panel_shows_a_view_a_picture_and_words_and_moves():
