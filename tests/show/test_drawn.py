@@ -29,7 +29,7 @@ def test_a_run_draws_itself_on_both_clocks():
     assert all(row.startswith(f"rank {rank} |") and "F0─" in row and "~" in row for rank, row in enumerate(rows))
     assert "this computer, measured" in str(drawn.timeline("measured"))
     assert str(drawn.traffic()).splitlines()[-1] == "every rank sends 40 kB"
-    assert str(drawn.bytes_by_kind()).splitlines()[-1].split() == ["rank", "1", "1", "×", "40", "kB"]
+    assert str(drawn.bytes_by_kind()).splitlines()[3].split() == ["rank", "1", "1", "×", "40", "kB"]
     assert str(drawn.memory()).startswith("bytes held on each rank")
     with pytest.raises(ValueError, match="no memory in it"):
         run(step, ranks=1, record="messages").memory()
