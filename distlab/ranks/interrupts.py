@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
+
+_AGAIN = 0.01  # seconds after which an interrupt that Python has swallowed comes once more
 
 
 class Interrupted(KeyboardInterrupt):
@@ -37,6 +41,9 @@ class OneInterrupt:
     What leaves it by an interrupt is an Interrupted. It changes nothing where interrupts are not Python's to handle:
     in other threads than the main one, or where the program has a handler of its own. ``hold()`` puts off the first
     one as well, until the end. ``says`` is the message where nothing more is known.
+
+    What is raised in a ``__del__`` or a callback of a weak reference is printed by Python and gone, and imports have
+    such callbacks: an interrupt that falls there comes again.
     """
 
     def __init__(self, says: str):
@@ -47,8 +54,17 @@ class OneInterrupt:
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._handle)
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._not_lost
             self._is_placed = True
         return self
+
+    def _not_lost(self, unraisable) -> None:
+        """Takes the place of sys.unraisablehook, which is told of what Python swallows."""
+        if unraisable.exc_type is not KeyboardInterrupt:
+            self._hook(unraisable)
+            return
+        self._came = False
+        threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     def _handle(self, *_) -> None:
         has_come, self._came = self._came, True
@@ -62,6 +78,7 @@ class OneInterrupt:
     def __exit__(self, kind, error, _) -> None:
         if self._is_placed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.unraisablehook = self._hook
         if isinstance(error, Interrupted) or (error is None and not (self._came and self._is_held)):
             return
         if error is None or isinstance(error, KeyboardInterrupt):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -29,6 +30,48 @@ def test_later_interrupts_wait_for_the_clean_up():
                 press()
                 cleaned = True
     assert cleaned and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Dies:
+    """Presses the key while it is taken away, where Python keeps what is raised to itself."""
+
+    def __del__(self):
+        press()
+
+
+class Gone:
+    """Something to refer to weakly."""
+
+
+def in_a_del() -> None:
+    Dies()
+
+
+def in_a_callback() -> None:
+    gone = Gone()
+    reference = weakref.ref(gone, lambda _: press())
+    del gone
+    assert reference() is None
+
+
+@pytest.mark.parametrize("swallows", [in_a_del, in_a_callback])
+def test_an_interrupt_that_python_swallows_comes_again(swallows):
+    before = sys.unraisablehook
+    started = time.monotonic()
+    with pytest.raises(Interrupted, match="stopped here"):
+        with OneInterrupt("stopped here"):
+            swallows()
+            time.sleep(20)
+    assert time.monotonic() - started < 10 and sys.unraisablehook is before
+
+
+def test_what_else_python_swallows_is_told_as_ever(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with OneInterrupt("stopped here"):
+        class_that_fails = type("Fails", (), {"__del__": lambda self: 1 / 0})
+        class_that_fails()
+    assert [unraisable.exc_type for unraisable in told] == [ZeroDivisionError]
 
 
 def test_an_interrupt_that_is_put_off_comes_at_the_end():
