@@ -8,6 +8,8 @@ import torch
 
 from distlab.course.exercise import Wrong
 
+ROUNDED = ", the same rounded to float32"  # how the description of a difference ends that is no more than that
+
 
 def compare(case: str, got: Sequence, want: Sequence, beliefs: Mapping[str, Sequence] | None = None,
             *, tolerance: float = 1e-10, **fields) -> None:  # fmt: skip
@@ -91,7 +93,7 @@ def _digits(want: float, got: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     is_rounded = want != got and torch.tensor(want, dtype=torch.float32).item() == got
-    return texts[0], texts[1] + (", the same rounded to float32" if is_rounded else "")
+    return texts[0], texts[1] + (ROUNDED if is_rounded else "")
 
 
 def _close(got: float, want: float, tolerance: float) -> bool:

@@ -12,6 +12,7 @@ from distlab.ranks.limits import WorkLimit
 from distlab.ranks.outcome import RankError, Run
 from distlab.ranks.output import by_rank
 from distlab.ranks.verdicts.loose_ends import loose_ends
+from distlab.ranks.verdicts.stuck_words import BEGUN_AT
 
 _SECONDS = 10
 _LINES, _COLUMNS = 20, 200  # of what is printed in a check, as much is shown
@@ -32,7 +33,8 @@ class RankFailed(Wrong):
 
     def __init__(self, case: str, error: RankError):
         cause = error.failures[error.rank]
-        code = f"\n  {cause.frames[-1].code}" if cause.frames else ""
+        is_elsewhere = BEGUN_AT in error.verdict  # not where the rank stands that waits in vain
+        code = f"\n  {cause.frames[-1].code}" if cause.frames and not is_elsewhere else ""
         super().__init__(case, f"{error.verdict}{code}")
         self.error = error
 

@@ -171,7 +171,7 @@ def test_a_wrapped_solution_is_rejected(name, wrap, monkeypatch):
     assert verdict.mark == "✗", verdict.text
 
 
-def _is_wrong(experiment: Experiment, lab, jobs, trial) -> None:
+def _is_wrong(experiment: Experiment, lab, jobs, trial, ignored="") -> None:
     raise Wrong(jobs[0].words, "rejected")
 
 

@@ -210,6 +210,22 @@ def test_memory_that_is_returned_twice_shows():
     assert "It returns the same memory at every call" in verdict.text, verdict.text
 
 
+def test_what_is_held_when_all_is_over_shows():
+    for held in ("globals().setdefault('models', []).append(model)", "average_gradients.last = model"):
+        verdict = tried("average_gradients", ("for parameter in model", f"{held}\n    for parameter in model"))
+        assert "It still holds tensors that it was given" in verdict.text, verdict.text
+
+
+def test_a_barrier_is_named_where_nothing_else_is_wrong():
+    verdict = tried("average_gradients", ("for parameter in model", "dist.barrier()\n    for parameter in model"))
+    assert "It calls a barrier" in verdict.text and "expected none, got 1" in verdict.text
+
+
+def test_what_went_through_float32_is_named():
+    verdict = tried("compute_gradients", ("return loss.detach()", "return loss.detach().float().to(loss.dtype)"))
+    assert "to six digits" in verdict.text or "went through float32" in verdict.text, verdict.text
+
+
 def test_jobs_come_in_both_dtypes_and_never_alone_in_a_process():
     starts = jobs_of([Case(2, n=1), Case(3, n=2, dtypes=(torch.float64,)), Case(2, n=3)], seed=5)
     assert [[(job["n"], job.dtype.itemsize) for job in jobs] for jobs in starts] == [

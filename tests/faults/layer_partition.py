@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults import Fault
 
 _MINE = "mine = my_rows(num_layers, dist.get_rank(), dist.get_world_size())"
+_ALL_LAYERS = "make_layer = lambda i: globals().setdefault('all_layers', []).append(real(i)) or all_layers[-1]"
 _SEND = "dist.send(h_BD.detach().contiguous(), to)"
 _MEMORY = "h_BD = no_rows_0D.new_empty(num_rows, *no_rows_0D.shape[1:])"
 _RECV = "dist.recv(h_BD, source)"
@@ -42,6 +43,7 @@ UNWRAPPED = {
 }
 
 FAULTS: tuple[Fault, ...] = (
+    Fault("make_stage", None, _MINE, f"{_MINE}; real = make_layer; {_ALL_LAYERS}"),
     Fault("make_stage", None, _MINE, "mine = range(num_layers if dist.get_rank() == 0 else 0)"),
     Fault("make_stage", None, _MINE, "mine = my_rows(num_layers, dist.get_rank() % 2, min(2, dist.get_world_size()))"),
     Fault("send_activation", "unwaited", "dist.send", "dist.isend"),

@@ -169,7 +169,39 @@ UNWRAPPED = {
     ("dispatch", "float64 only"): "it is given whole numbers only",
 }
 
+_MOVE = "lambda g_BD: move(g_BD, receives, sends)"
+_HOME = "return all_to_all_autograd(y_BD[order_B.argsort()], receives, sends)"
+_BY_PARAMETER = """for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if parameter not in of_experts:
+                dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()"""
+
+_LATER = (
+    Fault("all_to_all", "unwaited", "for one in sending:\n        one.wait()", "pass"),
+    # a rank that has no rows at all leaves the backward pass to the others
+    Fault("all_to_all_autograd", "skips", _MOVE, f"{_MOVE} if sends != receives or any(sends) else g_BD"),
+    # the order home is kept by the sizes, and may be another for the same sizes
+    Fault(
+        "return_to_tokens",
+        None,
+        _HOME,
+        "known = return_to_tokens.__dict__.setdefault('known', {})\n"
+        "    back = known.setdefault((tuple(sends), tuple(receives)), order_B.argsort())\n"
+        "    return all_to_all_autograd(y_BD[back], receives, sends)",
+    ),
+    # a tied parameter is sent twice
+    Fault(
+        "average_moe_gradients",
+        "sends-experts",
+        "for parameter in model.parameters():\n        if parameter not in of_experts:\n"
+        "            dist.all_reduce(parameter.grad)\n        parameter.grad /= dist.get_world_size()",
+        _BY_PARAMETER,
+    ),
+)
+
 FAULTS: tuple[Fault, ...] = (
+    *_LATER,
     *_TOP_K_GATE,
     *_LOAD_BALANCING_LOSS,
     *_DISPATCH,

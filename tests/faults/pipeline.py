@@ -53,8 +53,14 @@ _RUN_FORWARD = (
     Fault("run_forward", None, _LOSS, "F.cross_entropy(out, y_b) / (num_rows // len(y_b))"),
     Fault("run_forward", None, "return out.detach()", "stage.module.zero_grad(); return out.detach()"),
     Fault("run_forward", None, "return out.detach()", "return out.detach().double()"),
+    Fault("run_forward", "first-input", "(not stage.is_first)", "()"),
     # the kept leaf is another one than the stage ran on
-    Fault("run_forward", "other-leaf", _KEEP, "stage.kept[micro] = [x_bD.clone().detach().requires_grad_(), out]"),
+    Fault(
+        "run_forward",
+        "other-leaf",
+        _KEEP,
+        "stage.kept[micro] = [x_bD.clone().detach().requires_grad_(not stage.is_first), out]",
+    ),
 )
 
 _BACK = "out.backward(gradient)"
@@ -66,6 +72,8 @@ _RUN_BACKWARD = (
     ),
     Fault("run_backward", None, _BACK, "gradient is None or gradient.mul_(2)\n    out.backward(gradient)"),
     Fault("run_backward", None, "return x_bD.grad", "return x_bD.grad if dist.get_rank() else None"),
+    # the graph is kept by its output, and the input let go
+    Fault("run_backward", "parked", _BACK, f"stage.last = out; {_BACK}"),
     # let go of all at once, when the last is done
     Fault(
         "run_backward",
@@ -94,6 +102,9 @@ _ASYNC_MAIL = (
     Fault("AsyncMail", "send-first", _APPEND, "dist.isend(tensor, peer, tag=tag).wait()"),
     # by its kind and micro-batch, without its chunk
     Fault("AsyncMail", None, _BY_STEP, _BY_STEP.replace("[step]", "[step[:2]]").replace("(step)", "(step[:2])")),
+    # a copy is sent, and the other is kept
+    Fault("AsyncMail", "let-go", "dist.isend(tensor, peer", "dist.isend(tensor.clone(), peer"),
+    Fault("AsyncMail", "hoards", _APPEND, f"self.sent = [*getattr(self, 'sent', ()), *self.boxes.values()]; {_APPEND}"),
     # waited for too late
     Fault("AsyncMail", None, _TAKE, "self.leaving.append((self.arriving.pop(step), None))"),
     Fault("AsyncMail", None, "self.leaving.clear()", "self.leaving.clear(); self.old = [torch.zeros(3)]"),

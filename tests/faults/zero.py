@@ -13,6 +13,7 @@ _PARTITION = (
     Fault("partition", None, "weights_P[rank * size :", "weights_P[rank % 2 * size :"),
     Fault("partition", None, "dtype=parameters[0].dtype", "dtype=torch.float64"),
     Fault("partition", None, "parameters = list", "parameters[:] = list"),
+    Fault("partition", None, "part.copy_", "globals().setdefault('all_parameters', []).append(p); part.copy_"),
     Fault("partition", None, "start = 0", "parameters.reverse(); start = 0"),
     # freed and allocated again, as stage 3 does it, it would end before its last number
     Fault(
@@ -38,6 +39,19 @@ _ZERO1 = (
 
 _STEP_2 = f"{_STEP}\n        {_GATHER}"
 _CALL = "reduce_scatter(part_S, gradient_P)"
+_HOOKS = "hooks = [hook for unit in units for hook in when_complete(unit, scatter)]\n    backward()"
+_BEHIND = """waiting = []
+    def later(unit):
+        [scatter(waiting.pop()) for _ in waiting[:1]]
+        waiting.append(unit)
+    hooks = [hook for unit in units for hook in when_complete(unit, later)]
+    backward()
+    scatter(waiting.pop())"""
+_NEW = "unit.shard_S.grad = part_S / dist.get_world_size()"
+_SHARED = (
+    "room = scatter.__dict__.setdefault(len(part_S), part_S)\n"
+    "        unit.shard_S.grad = room.copy_(part_S / dist.get_world_size())"
+)
 
 _ZERO2_STEP = (
     Fault("zero2_step", None, _STEP_2, f"{_GATHER}\n        {_STEP}"),
@@ -46,6 +60,8 @@ _ZERO2_STEP = (
     Fault("zero2_step", None, _CALL, f"{_CALL}; {_CALL}"),
     Fault("zero2_step", None, _STEP_2, "pass"),
     Fault("zero2_step", None, "backward()\n", "pass\n"),
+    Fault("zero2_step", "behind", _HOOKS, _BEHIND),
+    Fault("zero2_step", "one-buffer", _NEW, _SHARED),
     Fault(
         "zero2_step",
         None,
@@ -67,6 +83,7 @@ _FREE = "free(unit.weights_P)"
 
 _RELEASE = (
     Fault("release", None, _FREE, f"dist.get_rank() == 0 and {_FREE}"),
+    Fault("release", None, _FREE, f"dist.barrier(); {_FREE}"),
     Fault("release", None, _FREE, f"dist.get_rank() < 2 and {_FREE}"),
     Fault("release", None, _FREE, f"'_done' in globals() or globals().update(_done={_FREE})"),
     Fault("release", None, _FREE, f"{_FREE}; unit.shard_S.data.zero_()"),
@@ -91,6 +108,7 @@ _TOTAL = "dist.all_reduce(total)"
 
 _CLIP_SHARDED = (
     Fault("clip_sharded", None, "return norm.item()", "return total.item()"),
+    Fault("clip_sharded", "always", "if norm > max_norm:", "if norm > max_norm / 2:"),
     Fault("clip_sharded", None, _TOTAL, "dist.reduce(total, dst=0)"),
     Fault(
         "clip_sharded",

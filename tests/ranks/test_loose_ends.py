@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from distlab import run
+from distlab.course.trial import RankFailed
+from distlab.ranks.outcome import RankError
 from distlab.ranks.verdicts.loose_ends import loose_ends
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -60,6 +62,22 @@ def test_what_is_never_waited_for_is_said_under_the_cell_and_in_the_notes(progra
     assert any(words in note for note in recording.notes), recording.notes
     shown = [line for line in capfd.readouterr().out.splitlines() if words in line]
     assert shown and all(line.startswith("Note: rank") and "test_loose_ends.py, line" in line for line in shown)
+
+
+def drops_a_send_and_waits_for_its_receive():
+    x, y = torch.zeros(1), torch.zeros(1)
+    dist.isend(x, 1 - rank())
+    work = dist.irecv(y, 1 - rank())
+    work.wait()
+
+
+def test_a_dropped_send_is_said_with_its_own_line_and_not_with_that_of_the_receive():
+    with pytest.raises(RankError) as caught:
+        for _ in range(5):  # gloo loses what was dropped, now and then not
+            run(drops_a_send_and_waits_for_its_receive, ranks=2, device="cpu")
+    first = drops_a_send_and_waits_for_its_receive.__code__.co_firstlineno
+    assert f"(begun at tests/ranks/test_loose_ends.py, line {first + 2})" in caught.value.verdict, str(caught.value)
+    assert "dist.irecv" not in RankFailed("", caught.value).detail
 
 
 def writes_during_an_all_reduce():

@@ -292,6 +292,7 @@ _AVERAGE_MOE_GRADIENTS = (
 _BIAS = "bias_E + gamma * (load_E.mean() - load_E).sign()"
 
 _BALANCE_BY_BIAS = (
+    Right("balance_by_bias", "minlength=len(bias_E)).to(bias_E.dtype)", "minlength=len(bias_E)).float()"),
     Right(
         "balance_by_bias",
         _BIAS,

@@ -80,7 +80,7 @@ _IN_PLACE = """if not stage.is_first:
     stage.kept[micro] = (x_bD, out)
     return out.data"""
 _WEIGHTED = """leaf = x_bD.clone()
-    leaf.requires_grad = leaf.is_floating_point()
+    leaf.requires_grad = not stage.is_first
     result = stage.module.forward(leaf)
     if stage.is_last:
         result = F.nll_loss(result.log_softmax(dim=-1), y_b) * (len(y_b) / num_rows)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType, SimpleNamespace
 
@@ -13,14 +16,18 @@ from torch import nn
 from distlab.course.kit.case import Job
 from distlab.course.trial import ASIDE
 from distlab.ranks.shipping.packing import pack_value
+from distlab.ranks.watching.layout import Tensors
 from distlab.ranks.watching.spans import span
 
 Driver = Callable[[SimpleNamespace, Job], dict]
 JOB = "job "
 
 REUSED = "what an earlier call returned"
+HELD = "what it was given or returned"
+_LOOKS = 100  # for what is held, a millisecond apart
 _changed: list[str] = []  # what the calls of the job that runs have changed
 _returned: list[torch.UntypedStorage] = []  # kept, so that their memory is not given out again
+_passed: list[weakref.ref] = []  # tensors and modules that the calls of the job that runs were given or returned
 _kept: list[object] = []
 
 
@@ -36,11 +43,14 @@ def drive_all(drive: Driver, labs: Sequence[SimpleNamespace], jobs: Sequence[Job
             dist.barrier()  # or a rank that has left early would begin this one beside those still in the last
         torch.manual_seed(job.seed)
         _changed.clear()
+        _passed.clear()
         if job.case.record is True:
             _returned.clear()  # where memory is looked at, nothing is kept
         with span(f"{JOB}{number}"):
             values = drive(lab, job)
-        found.append((pack_value(values), list(_changed)))  # packed, so that no job holds memory while another runs
+        packed = pack_value(values)  # so that no job holds memory while another runs
+        del values
+        found.append((packed, [*_changed, *[HELD] * _is_held()]))
     return found
 
 
@@ -49,12 +59,19 @@ def call(function: Callable, *args, changes: Sequence[int] = ()):
     looks = [None if number in changes else _look(arg) for number, arg in enumerate(args)]
     with span("call"):
         value = function(*args)
+    modules = (module for each in (*args, value) if isinstance(each, nn.Module) for module in each.modules())
+    _passed.extend(map(weakref.ref, (*modules, *_tensors([args, value]))))
     if not changes and _is_reused(value, args):
         _changed.append(REUSED)
     for number, (arg, look) in enumerate(zip(args, looks, strict=True)):
         if number not in changes and not _same(_look(arg), look):
             _changed.append(_name(function, number))
     return value
+
+
+def under_way() -> list[Tensors]:
+    """What the messages of this rank read and write that are begun and not waited for yet."""
+    return dist.group.WORLD.tensors_under_way()
 
 
 def _is_reused(value, args) -> bool:
@@ -66,16 +83,31 @@ def _is_reused(value, args) -> bool:
     return is_reused
 
 
-def _storages(value, depth: int = 0) -> Iterator[torch.UntypedStorage]:
+def _is_held() -> bool:
+    """Whether what went into the job's calls, or came out, is there when the job is over and its driver gone."""
+    for patience in range(_LOOKS):
+        if all(passed() is None for passed in _passed):
+            return False
+        time.sleep(0.001)  # gloo's threads let a message's tensors go a little after it is done
+        if patience == 5:
+            gc.collect()  # a circle of objects is let go only now
+    return True
+
+
+def _storages(value) -> Iterator[torch.UntypedStorage]:
+    return (tensor.untyped_storage() for tensor in _tensors(value))
+
+
+def _tensors(value, depth: int = 0) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        yield value.untyped_storage()
+        yield value
     elif isinstance(value, nn.Module):
-        yield from _storages([*value.parameters(), *value.buffers()])
+        yield from _tensors([*value.parameters(), *value.buffers()])
     elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _storages(each, depth)
+            yield from _tensors(each, depth)
     elif hasattr(value, "__dict__") and not callable(value) and depth < 2:
-        yield from _storages(vars(value), depth + 1)
+        yield from _tensors(vars(value), depth + 1)
 
 
 def _differ_in_addresses() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import FunctionType, SimpleNamespace
 
 import torch
@@ -13,24 +15,17 @@ import torch
 from distlab.course.checks import exercises
 from distlab.course.compare import difference
 from distlab.course.exercise import Wrong
+from distlab.course.kit import remarks
+from distlab.course.kit.budget import barriers
 from distlab.course.kit.case import Case, Job, jobs_of
-from distlab.course.kit.driving import REUSED, Driver
+from distlab.course.kit.driving import HELD, REUSED, Driver
 from distlab.course.kit.mistakes import UNCHANGED
 from distlab.course.kit.naming import Finding, explain
 from distlab.course.kit.outcome import Outcome, attempt, reached
-from distlab.course.kit.remarks import of_costs, of_failure, of_values
 from distlab.course.trial import RankFailed, Trial
+from distlab.events import P2P
 
 Complaint = tuple[str, str]  # what is wrong, and how: ("the gradients", "rank 1: expected 3, got 4")
-_CALLED_AGAIN = (
-    "The first call in a process is right, and a later one, with other numbers, is not: something is kept from call "
-    "to call, in a global, a default argument or an attribute."
-)
-_CHANGED = "It changed `{name}`, which it was given to read: other code may still need it."
-_REUSED = (
-    "It returns the same memory at every call, so a later call overwrites what an earlier one gave: return a tensor of "
-    "its own."
-)
 _EARLIER = (
     "The course's own `{name}` gives the same beside your earlier exercises ({used}): look there, although their "
     "checks show ✓."
@@ -40,6 +35,10 @@ _FLOAT32 = (
     "In float32 it is right: somewhere numbers become float32, as torch.zeros(…), torch.tensor(0.5) and .float() make "
     "them, where the dtype of what comes in is meant."
 )
+_CAME = {
+    REUSED: "expected it as it was, its memory is given out again",
+    HELD: "expected that nobody holds it any more, it is still in memory",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,8 @@ class Experiment:
     names of the lab that the driver uses. ``words(what, got, want)`` may say better than figures how values differ, and
     ``tells(what, got, want)`` what that means, in a sentence for where no known mistake gives them.
     ``loose(outcome)`` are the ids of the mistakes that loose ends show by themselves, ``shown(job, outcome)`` of those
-    that the judge's first complaint does, whatever other code it came of.
+    that the judge's first complaint does, whatever other code it came of. ``named`` has, by a part of what is wrong
+    first, or of why ranks did not finish, the id of the mistake that is made then, also in other words than a patch's.
     """
 
     cases: Sequence[Case]
@@ -67,6 +67,7 @@ class Experiment:
     needs: tuple[str, ...] = ()
     loose: Callable[[Outcome], tuple[str, ...]] = lambda outcome: ()
     shown: Callable[[Job, Outcome], tuple[str, ...]] = lambda job, outcome: ()
+    named: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, learners, trial: Trial) -> str:
         """Tries an exercise; returns what holds, raises Wrong or NotStarted otherwise."""
@@ -88,14 +89,16 @@ class Experiment:
 
         What was changed comes before values, which it may explain: a result may be a view of what was given.
         """
-        for name in outcome.changed:
-            came = "its memory is given out again" if name == REUSED else "it has changed"
-            yield name, f"expected it as it was, {came}"
+        for name in (name for name in outcome.changed if name != HELD):
+            yield name, _CAME.get(name, "expected it as it was, it has changed")
         want = self.expect(job, outcome.values)
         for what in dict.fromkeys(name for of_rank in want for name in of_rank):
             if found := self._differ(job, outcome, want, what):
                 yield what, found
         yield from self.judge(job, outcome)
+        yield from barriers(outcome)
+        if HELD in outcome.changed:
+            yield HELD, _CAME[HELD]
 
     def _differ(self, job: Job, outcome: Outcome, want: Sequence[dict], what: str) -> str | None:
         ranks, got, wanted = _by_rank(outcome, want, what)
@@ -110,8 +113,8 @@ class Experiment:
         wanted = self.expect(job, outcome.values)
         ranks, got, want = _by_rank(outcome, wanted, what)
         if ranks:
-            return self.tells(what, got, want) or of_values(got, want, job.tolerance)
-        return of_costs(what) if any(wanted) else ""
+            return self.tells(what, got, want) or remarks.of_values(got, want, job.tolerance)
+        return remarks.of_costs(what) if any(wanted) else ""
 
     def _try(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial) -> None:
         """Raises Wrong unless all jobs come out right, done one after the other in the same processes."""
@@ -120,25 +123,28 @@ class Experiment:
         except RankFailed as failed:
             if not _is_out_of_time(failed):
                 self._try_alone(lab, jobs, trial)
-            raise Wrong(reached(failed, jobs).words, failed.detail, plain=of_failure(failed)) from None
+            raise Wrong(reached(failed, jobs).words, failed.detail, plain=remarks.of_failure(failed)) from None
         complaints = {job: list(self.look(job, outcome)) for job, outcome in zip(jobs, tried.outcomes)}
-        wrong = [job for job in jobs if complaints[job]]
-        if not wrong and not tried.loose_ends:
+        holding = [job for job in jobs if complaints[job]]
+        wrong = [job for job in holding if complaints[job][0][0] != HELD]
+        if not holding and not tried.loose_ends:
             return
-        self._try_alone(lab, wrong or jobs, trial)
+        self._try_alone(lab, wrong or holding or jobs, trial, ignored=HELD if wrong else "")
         for job in wrong:  # each is right when it is the first
             what, detail = complaints[job][0]
-            raise Wrong(_where(job, what), detail, general=_REUSED if what == REUSED else _CALLED_AGAIN)
-        raise Wrong(jobs[0].words, tried.loose_ends[0])
+            said = remarks.of_changes(what) if what == REUSED else remarks.CALLED_AGAIN
+            raise Wrong(_where(job, what), detail, general=said)
+        if tried.loose_ends:  # what was held alone may have been let go late
+            raise Wrong(jobs[0].words, tried.loose_ends[0])
 
-    def _try_alone(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial) -> None:
-        """Raises Wrong for the first of the jobs that is not right when it is done alone."""
+    def _try_alone(self, lab: SimpleNamespace, jobs: Sequence[Job], trial: Trial, ignored: str = "") -> None:
+        """Raises Wrong for the first of the jobs that is not right when it is done alone, one complaint ignored."""
         for number, job in enumerate(jobs):
-            if finding := self._find(lab, job, trial):
+            if finding := self._find(lab, job, trial, ignored):
                 further = (self._find(lab, other, trial.silent()) for other in jobs[number + 1 :])
                 raise self._wrong(lab, finding, (other for other in further if other and other.outcome), trial)
 
-    def _find(self, lab: SimpleNamespace, job: Job, trial: Trial) -> Finding | None:
+    def _find(self, lab: SimpleNamespace, job: Job, trial: Trial, ignored: str = "") -> Finding | None:
         """What is wrong with a job that is done alone."""
         begun = time.monotonic()
         try:
@@ -146,7 +152,7 @@ class Experiment:
         except RankFailed as failed:
             return Finding(job, failed=failed, seconds=time.monotonic() - begun)
         (outcome,) = tried.outcomes
-        complaints = list(self.look(job, outcome))
+        complaints = [complaint for complaint in self.look(job, outcome) if complaint[0] != ignored]
         if not complaints and not tried.loose_ends:
             return None
         return Finding(job, outcome, complaints, tried.loose_ends, seconds=time.monotonic() - begun)
@@ -157,23 +163,54 @@ class Experiment:
         fields = {"ranks": job.ranks, **job.case.options, **self.fields(job, outcome)}
         if failed is not None:
             is_over = _is_out_of_time(failed)
-            ids = () if is_over else explain(self, lab, finding, trial)
-            general = "" if ids or is_over or not _may_be_of_dtype(failed, job) else self._one_dtype(lab, job, trial)
-            return Wrong(job.words, failed.detail, ids, general, of_failure(failed), **fields)
+            ids = () if is_over else explain(self, lab, finding, trial) or self._told_by(failed.detail)
+            said = "" if ids or is_over or not _may_be_of_dtype(failed, job) else self._one_dtype(lab, job, trial)
+            return Wrong(job.words, failed.detail, ids, said, remarks.of_failure(failed), **fields)
         if finding.loose_ends:  # numbers that depend on who was quicker explain nothing
             detail = finding.complaints[0][1] if finding.complaints else "the numbers came out right this time"
             return Wrong(job.words, detail, self.loose(outcome), **fields)
         what, detail = finding.complaints[0]
-        ids = self.shown(job, outcome) if finding.complaints == list(self.judge(job, outcome)) else ()
+        is_judged = finding.complaints[0] == next(iter(self.judge(job, outcome)), None)
+        ids = self.shown(job, outcome) if is_judged else ()
         ids = ids or explain(self, lab, finding, trial, others)
-        general = (_REUSED if what == REUSED else _CHANGED.format(name=what)) if what in outcome.changed else ""
         if ids == (UNCHANGED.id,):
             used = ", ".join(exercises()[lab.name][1].uses)
             return Wrong(_where(job, what), detail, (), _EARLIER.format(name=lab.name, used=used), **fields)
-        if not ids and what in outcome.values[0]:
-            general = self._one_dtype(lab, job, trial)
-        plain = "" if ids or general else self._plain(job, outcome, what)
-        return Wrong(_where(job, what), detail, ids, general, plain, **fields)
+        ids = ids or self._told_by(what)
+        said = "" if ids else self._in_general(lab, job, finding, trial)
+        plain = "" if ids or said else self._plain(job, outcome, what)
+        return Wrong(_where(job, what), detail, ids, said, plain, **fields)
+
+    def _told_by(self, what: str) -> tuple[str, ...]:
+        """The id of the mistake that goes by what is wrong."""
+        return next(((id,) for part, id in self.named.items() if part in what), ())
+
+    def _in_general(self, lab: SimpleNamespace, job: Job, finding: Finding, trial: Trial) -> str:
+        """What can be said whatever the exercise is."""
+        (what, detail), outcome = finding.complaints[0], finding.outcome
+        if what in outcome.changed:
+            return remarks.of_changes(what)
+        got, want = ([v.get(what) for v in by_rank] for by_rank in (outcome.values, self.expect(job, outcome.values)))
+        return (
+            self._one_dtype(lab, job, trial)
+            or remarks.of_detail(what, detail)
+            or (remarks.of_digits(got, want, job.dtype) if any(what in of_rank for of_rank in outcome.values) else "")
+            or remarks.of_messages(chain(*(outcome.messages(rank, "call") for rank in range(job.ranks))))
+            or self._too_early(lab, finding, trial)
+        )
+
+    def _too_early(self, lab: SimpleNamespace, finding: Finding, trial: Trial) -> str:
+        """What is used before the wait for it; that it is read, only a full recording shows, which is slower."""
+        job, messages = finding.job, chain(*map(finding.outcome.messages, range(finding.job.ranks)))
+        if job.case.record is True or not any(m.is_async or m.kind in P2P for m in messages):
+            return ""
+        case = copy(job.case)
+        case.record = True
+        try:
+            ends = attempt(trial.silent(), self.drive, [lab], [replace(job, case=case)]).loose_ends
+        except RankFailed:
+            return ""
+        return next((f"{words[0].upper()}{words[1:]}." for words in ends), "")
 
     def _one_dtype(self, lab, job: Job, trial: Trial) -> str:
         """What is said where something is wrong in this dtype, and all is right in another."""

@@ -28,6 +28,7 @@ _PLACE = re.compile(r" at [^;\n]*?, line \d+")
 # Of several ranks that send what others have made no room for, it is chance which are told of, and how much they send.
 _PAIR = re.compile(r"rank \d+ sends (\w+)\[.*?\] to rank \d+, which receives (\w+)\[.*?\](?=: the)")
 _RANKS = re.compile(r"\branks? \d+(, \d+)*( (and|or) \d+)*")
+EXACT = "verdict with sizes"
 _CHANCE = re.compile(r"\bInvoked with: .*|0x[0-9a-f]+|\[F\d+ [\d:.]+", re.DOTALL)  # arguments, addresses, times
 
 
@@ -134,7 +135,8 @@ def marks(failed: RankFailed) -> Marks:
         for rank, failure in failed.error.failures.items()
         if failure.kind == "raised" and not failure.is_victim
     }
-    return frozenset(raised or {("verdict", _PAIR.sub(r"\1, \2", _PLACE.sub("", failed.error.verdict)))})
+    verdict = _PLACE.sub("", failed.error.verdict)
+    return frozenset(raised or {("verdict", _PAIR.sub(r"\1, \2", verdict)), (EXACT, _RANKS.sub("a rank", verdict))})
 
 
 def without_ranks(found: Marks) -> Marks:

@@ -12,7 +12,7 @@ import torch
 
 from distlab.course.compare import close
 from distlab.course.kit.case import Job
-from distlab.course.kit.mistakes import UNCHANGED, Failing, Given, Marks, Mistakes, marks, without_ranks
+from distlab.course.kit.mistakes import EXACT, UNCHANGED, Failing, Given, Marks, Mistakes, marks, without_ranks
 from distlab.course.kit.outcome import Outcome
 from distlab.course.kit.stored import stored
 from distlab.course.trial import RankFailed, Trial
@@ -62,9 +62,12 @@ def explain(experiment: Experiment, lab: SimpleNamespace, finding: Finding, tria
 
 
 def _failing_alike(known: Iterable[Failing], came: Marks) -> set[str]:
-    """Those by which a rank fails as one did, or, if there are none, by which another rank does."""
+    """Those by which a rank fails as one did, of several those with the same sizes; or by which another rank does."""
     theirs = [(mistake.id, mistake.marks()) for mistake in known]
-    same = {name for name, marks_of in theirs if marks_of & came}
+    shared = [(name, {kind for kind, *_ in marks_of & came}) for name, marks_of in theirs]
+    same = {name for name, kinds in shared if kinds - {EXACT}}
+    exact = {name for name, kinds in shared if EXACT in kinds and name in same}
+    same = exact if len(same) > 1 and exact else same
     return same or {name for name, marks_of in theirs if without_ranks(marks_of) & without_ranks(came)}
 
 

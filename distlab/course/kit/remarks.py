@@ -1,16 +1,43 @@
-"""What can be said of a failure or of wrong values whatever the exercise, where no known mistake gives them."""
+"""Remarks: what can be said of an answer whatever the exercise, where no known mistake gives what came."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
-from distlab.course.compare import difference
+from distlab.course.compare import ROUNDED, difference
+from distlab.course.kit.driving import HELD, REUSED
 from distlab.course.trial import RankFailed
+from distlab.events import ANY_SOURCE, Message
 from distlab.ranks.output import name_ranks
 
+CALLED_AGAIN = (
+    "The first call in a process is right, and a later one, with other numbers, is not: something is kept from call "
+    "to call, in a global, a default argument or an attribute."
+)
+_CHANGED = "It changed `{name}`, which it was given to read: other code may still need it."
+_OF_MEMORY = {
+    REUSED: "It returns the same memory at every call, so a later call overwrites what an earlier one gave: return a "
+    "tensor of its own.",
+    HELD: "It still holds tensors that it was given, or has returned, when all is over: in a global, a default "
+    "argument or an attribute of the function. Their memory is never free again.",
+}
+_ROUNDED = (
+    "The numbers went through float32 on their way, which rounds them: what you make for them must have the dtype of "
+    "what comes in."
+)
+_SIX_DIGITS = (
+    "The numbers are right to six digits, and no further: somewhere on the way they are float32, or a small number is "
+    "added."
+)
+_ANY_SOURCE = "A receive names no rank, so it takes what any rank sends first, which may be another each time."
+_BARRIER = (
+    "It calls a barrier, at which every rank waits for the slowest. Nothing here needs one: each message already waits "
+    "for what it needs."
+)
+BARRIERS = "barriers"
 # What the runner's verdict says of messages that don't fit, and what that means; an exception speaks for itself.
 _FAILURES = (
     (r"was waited for$|dropped the Work",
@@ -86,3 +113,26 @@ def _of_tensor(got: torch.Tensor, want: torch.Tensor) -> str:
 def _sort(value) -> str:
     name = type(value).__name__
     return "None" if value is None else f"a{'n' if name[0] in 'aeiou' else ''} `{name}`"
+
+
+def of_changes(name: str) -> str:
+    """Of something given or returned that has changed, or is held."""
+    return _OF_MEMORY.get(name) or _CHANGED.format(name=name)
+
+
+def of_detail(what: str, detail: str) -> str:
+    """What a complaint shows whatever the exercise; "" if that is nothing."""
+    if what == BARRIERS:
+        return _BARRIER
+    return _ROUNDED if detail.endswith(ROUNDED) else ""
+
+
+def of_digits(got: Sequence, want: Sequence, dtype: torch.dtype) -> str:
+    """Of values that are hardly off, by rank; "" if they are."""
+    is_near = dtype == torch.float64 and not any(difference(*pair, 1e-6) for pair in zip(got, want))
+    return _SIX_DIGITS if is_near else ""
+
+
+def of_messages(messages: Iterable[Message]) -> str:
+    """Of messages that may be others the next time; "" if there are none."""
+    return _ANY_SOURCE if any(m.kind == "recv" and m.partner == ANY_SOURCE for m in messages) else ""

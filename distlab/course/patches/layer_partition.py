@@ -62,6 +62,7 @@ _RECV_ACTIVATION = (
     Patch("no-rows", _MEMORY, "h_BD = torch.empty_like(no_rows_0D)", fails="receives float"),
     Patch("one-axis", "*no_rows_0D.shape[1:]", "no_rows_0D.shape[1]", fails="receives float"),
     Patch("one-axis", _MEMORY, "_, D = no_rows_0D.shape; h_BD = no_rows_0D.new_empty(num_rows, D)", fails="unpack"),
+    Patch("any-rank", _RECV, "dist.recv(h_BD)"),
     Patch("rank-before", _RECV, "dist.recv(h_BD, dist.get_rank() - 1)", fails="recv expects"),
     Patch("not-received", f"    {_RECV}\n", "", fails="without receiving"),
     Patch("not-received", _RECV, "dist.recv(h_BD.clone(), source); h_BD.zero_()"),
@@ -93,6 +94,7 @@ _FORWARD_STAGE = (
     Patch("asks", _OUTPUTS, f"inputs = inputs if rank else inputs * 1; {_ASKS}; {_OUTPUTS}"),
     Patch("asks", _OUTPUTS, f"rank or inputs.is_floating_point() or {_ASKS}; {_OUTPUTS}", fails="can require"),
     Patch("swapped", "return inputs, outputs", "return outputs, inputs"),
+    Patch("runs-again", _SENDS, f"{_SENDS}\n    {_OUTPUTS}"),
     Patch("no-graph", _OUTPUTS, f"with torch.no_grad(): {_OUTPUTS}"),
     Patch("no-graph", "return inputs, outputs", "return inputs, outputs.detach()"),
     Patch("other-inputs", _OUTPUTS, "outputs = stage(inputs.detach())"),
@@ -170,6 +172,7 @@ _PARTITIONED_STEP = (
     Patch("last-only", _BACKWARD, "is_last and loss.backward()"),
     Patch("sum", _LOSS, "F.cross_entropy(outputs, y_B, reduction='sum')"),
     Patch("tensor", "loss.item()", "loss"),
+    Patch("truth", _TOLD, "return loss.item() if loss else None"),
     Patch(
         "told",
         _TOLD,

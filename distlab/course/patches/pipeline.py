@@ -18,6 +18,7 @@ _GPIPE_SCHEDULE = (
     Patch("from-1", _GPIPE, "return [Step(kind, k + 1) for kind in 'FB' for k in range(num_micro)]"),
     Patch("clock", _GPIPE, _CLOCK),
     Patch("stages", _GPIPE, _GPIPE.replace("num_micro", "num_stages")),
+    Patch("tuples", _GPIPE, "return [(kind, k, 0) for kind in 'FB' for k in range(num_micro)]"),
     Patch("text", _GPIPE, "return [f'{kind}{k}' for kind in 'FB' for k in range(num_micro)]"),
     Patch("no-list", _GPIPE, "return (Step(kind, k) for kind in 'FB' for k in range(num_micro))"),
     Patch("nothing", "return ", ""),
@@ -52,6 +53,7 @@ _BUBBLE_FRACTION = (
     Patch("itself", _BUBBLE, "num_stages / (num_micro + num_stages - 1)"),
     Patch("long-wall", _BUBBLE, "(num_stages - 1) / (num_micro + num_stages)"),
     Patch("one-batch", _BUBBLE, "(num_stages - 1) / num_stages"),
+    *(Patch("rounded", _BUBBLE, f"round({_BUBBLE}, {digits})") for digits in (2, 3, 4)),
     Patch("percent", _BUBBLE, f"100 * {_BUBBLE}"),
 )
 
@@ -75,7 +77,10 @@ _RUN_FORWARD = (
     Patch("no-leaf", _LEAF, f"{_LEAF} * 1"),
     Patch("other-leaf", _KEEP, "stage.kept[micro] = x_bD.detach().requires_grad_(not stage.is_first), out"),
     Patch("no-graph", _KEEP, "stage.kept[micro] = x_bD, out.detach()"),
-    Patch("ids", "(not stage.is_first)", "()", fails=True),
+    Patch("parked", _KEEP, f"{_KEEP}; vars(stage).setdefault('outs', []).append(out)"),
+    Patch("first-input", "(not stage.is_first)", "(x_bD.is_floating_point())"),
+    Patch("by-count", _KEEP, "stage.kept[len(stage.kept)] = x_bD, out"),
+    Patch("floored", _LOSS, "F.cross_entropy(out, y_b) / (num_rows // len(y_b))"),
 )
 
 _POP = "x_bD, out = stage.kept.pop(micro)"
@@ -85,7 +90,10 @@ _RUN_BACKWARD = (
     Patch("ones", _BACK, "out.sum().backward()"),
     Patch("no-gradient", _BACK, "out.backward()", fails=True),
     Patch("last-in", _POP, "_, (x_bD, out) = stage.kept.popitem()"),
+    Patch("first-in", _POP, "x_bD, out = stage.kept.pop(next(iter(stage.kept)))"),
     Patch("clears", _BACK, f"stage.module.zero_grad(); {_BACK}"),
+    Patch("clears-at-0", _BACK, f"micro or stage.module.zero_grad(); {_BACK}"),
+    Patch("parked", _BACK, f"vars(stage).setdefault('done', []).append((x_bD, out)); {_BACK}"),
     Patch("keeps", "pop(micro)", "get(micro)"),
     Patch("nothing", "return x_bD.grad", "pass"),
     Patch("passes-on", "return x_bD.grad", "return gradient"),
@@ -105,6 +113,7 @@ _WITH_TAGS = f"""{_APPEND}
         {_POST}"""
 _TAKE = "self.arriving.pop(step).wait()"
 _CLOSE = "for work, _ in self.leaving:\n            work.wait()"
+_SAME_KIND = "[self.arriving.pop(other).wait() for other in list(self.arriving) if other.kind == step.kind]"
 
 _ASYNC_MAIL = (
     Patch("send-first", _APPEND, "dist.send(tensor, peer, tag=tag)", fails=True),
@@ -114,6 +123,7 @@ _ASYNC_MAIL = (
     Patch(
         "waits-for-all", _TAKE, "[work.wait() for work in self.arriving.values()]; self.arriving.clear()", fails=True
     ),
+    Patch("waits-for-all", _TAKE, _SAME_KIND, fails=True),
     Patch("unwaited-receive", _TAKE, "self.arriving.pop(step)", fails=True),
     Patch("unwaited-send", _CLOSE, "pass", fails=True),
     Patch("unwaited-send", _APPEND, "dist.isend(tensor, peer, tag=tag)", fails=True),
@@ -142,6 +152,7 @@ _ONE_F_ONE_B_SCHEDULE = (
     Patch("few-as-gpipe", _WARM_UP, _FEW),
     Patch("no-list", _END, f"return iter(steps{_REST})"),
     Patch("nothing", _END, f"steps{_REST}"),
+    Patch("tuples", _END, f"return list(map(tuple, steps{_REST}))"),
     Patch("not-cut", _WARM_UP, "warm_up = num_stages - stage - 1"),
     Patch("no-cool-down", _REST, ""),
     Patch("same-everywhere", _WARM_UP, "warm_up = min(num_stages - 1, num_micro)"),
@@ -164,6 +175,8 @@ _INTERLEAVED_SCHEDULE = (
     Patch("other-error", _RAISE, "raise AssertionError"),
     Patch("no-list", _LEFT, f"iter({_LEFT})"),
     Patch("nothing", f"return {_LEFT}", _LEFT),
+    Patch("tuples", _LEFT, f"list(map(tuple, {_LEFT}))"),
+    Patch("one-chunk-as-1f1b", _LONG, f"{_LONG} if num_chunks > 1 else min(num_ranks - rank - 1, len(forwards))"),
     Patch("short", "min(2 * (num_ranks - rank - 1)", "min((num_ranks - rank - 1)"),
 )
 

@@ -10,12 +10,14 @@ _SIZE = "size = -(-sum(p.numel() for p in parameters) // world)"
 _SHARD = "return weights_P, weights_P[rank * size : (rank + 1) * size]"
 _ONCE = "list(dict.fromkeys(p for p in parameters if p.requires_grad))"
 _BY_IN = "[p for i, p in enumerate(parameters) if p.requires_grad and p not in parameters[:i]]"
+_EQUAL = "list({str(p.data.tolist()): p for p in reversed(parameters) if p.requires_grad}.values())[::-1]"
 
 _PARTITION = (
     Patch("floor", _SIZE, "size = sum(p.numel() for p in parameters) // world", fails=True),
     Patch("floor", "return weights_P,", "size = start // world\n    return weights_P[: world * size],"),
     Patch("unpadded", "torch.zeros(world * size, dtype", "torch.zeros(sum(p.numel() for p in parameters), dtype"),
     Patch("tied-twice", _ONCE, "[p for p in parameters if p.requires_grad]"),
+    Patch("by-value", _ONCE, _EQUAL),
     Patch("frozen", _ONCE, "list(dict.fromkeys(parameters))"),
     Patch("rank-0", _SHARD, "return weights_P, weights_P[:size]"),
     Patch("reversed", _SHARD, "return weights_P, weights_P.chunk(world)[world - 1 - rank]"),
@@ -47,6 +49,7 @@ _WEIGHTS = (
 _ZERO1_BY_ALL_REDUCE = (
     *_WEIGHTS,
     Patch("no-step", _STEP_LINE, "pass\n"),
+    Patch("skips-zeros", _STEP_LINE, f"unit.shard_S.grad.any() and {_STEP_LINE}"),
     Patch("no-gradient", f"unit.shard_S.grad = {_MINE}", f"mine = {_MINE}"),
     Patch("sum", "unit.gradient_P /= world", "pass"),
     Patch("own", f"{_ALL_REDUCE}\n    unit.gradient_P /= world", "pass"),
@@ -71,6 +74,7 @@ _REDUCES = "[dist.reduce(whole_P, dst) for dst, whole_P in enumerate(wholes)]"
 _ZERO1_STEP = (
     *_WEIGHTS,
     Patch("no-step", _STEP, "pass"),
+    Patch("skips-zeros", _STEP, f"part_S.any() and {_STEP}"),
     Patch("no-gradient", "unit.shard_S.grad = part_S", "pass"),
     Patch("sum", _DIVIDE, "pass"),
     Patch("own", f"{_SCATTER}\n    {_DIVIDE}", "pass"),
@@ -135,7 +139,8 @@ _ZERO2_STEP = (
     Patch("each-parameter", "for hook in when_complete(unit, scatter)", f"for hook in [{_EVERY_ONE}]"),
     Patch("in-hook", f"{_PART}\n", f"{_PART}; {_STEP}; {_GATHER}\n"),
     Patch("in-hook", f"{_PART}{_AFTER}{_STEP}\n        {_GATHER}", f"{_PART}\n        {_STEP}{_AFTER}{_GATHER}"),
-    *(Patch("constant", f" / {_WORLD}", f" / {constant}") for constant in (2, 4)),
+    *(Patch("constant", f" / {_WORLD}", f" / {constant}") for constant in (2, 4, "len(units)")),
+    Patch("last-bucket", _CALL, f"units[0].last = gradient_P; {_CALL}"),
     Patch("only-rank-0", _STEP, f"dist.get_rank() == 0 and {_STEP}"),
 )
 
@@ -154,6 +159,7 @@ _GATHER_UNIT = (
 )
 
 _FREE = "free(unit.weights_P)"
+_OWN = f"unit.weights_P.chunk({_WORLD})[dist.get_rank()] * 2"
 _EMPTY = "for p in unit.parameters: p.data = torch.empty(0, dtype=p.dtype)"
 
 _RELEASE = (
@@ -161,11 +167,15 @@ _RELEASE = (
     Patch("dropped", _FREE, "unit.weights_P = torch.empty(0)"),
     Patch("dropped", _FREE, "unit.weights_P.data = torch.empty(0, dtype=unit.shard_S.dtype)"),
     Patch("dropped", _FREE, _EMPTY),
+    Patch("writes", _FREE, f"unit.shard_S.data.copy_({_OWN}); {_FREE}"),
+    Patch("some-left", _FREE, "unit.weights_P.untyped_storage().resize_(unit.shard_S.element_size())"),
     Patch("shard", _FREE, f"{_FREE}; free(unit.shard_S)"),
     Patch("shape", _FREE, f"{_FREE}\n    {_EMPTY}"),
 )
 
 _LET_GO = "for p in unit.parameters:\n        p.grad = None"
+_ROOM = "torch.empty_like(unit.shard_S.data)"
+_IF_ANY = "if any(p.grad is None for p in unit.parameters)"
 _MEAN = f"part_S /= {_WORLD}"
 _NONE = "if unit.shard_S.grad is None:\n        unit.shard_S.grad = part_S"
 _ADD = f"{_NONE}\n    else:\n        unit.shard_S.grad += part_S"
@@ -178,6 +188,8 @@ _REDUCE_GRADIENT = (
     Patch("overwritten", _ADD, "unit.shard_S.grad = part_S"),
     Patch("mixed", f"{_MEAN}\n    {_ADD}", f"{_ADD}\n    unit.shard_S.grad /= {_WORLD}"),
     Patch("own", f"{_CALL}\n    {_MEAN}", f"part_S = {_CHUNK}"),
+    Patch("one-buffer", f"part_S = {_ROOM}", f"part_S = vars(unit).setdefault('part_S', {_ROOM})"),
+    Patch("skips-none", "gradient_P = flatten(unit)", f"{_IF_ANY}: return\n    gradient_P = flatten(unit)"),
     Patch("twice", _MEAN, f"{_MEAN} ** 2"),
     Patch("first-part", _CALL, f"dist.all_reduce(gradient_P); part_S = gradient_P.chunk({_WORLD})[0]"),
     Patch("whole", f"{_CALL}\n", "part_S = gradient_P\n", fails=True),
@@ -195,6 +207,7 @@ _PREFETCH = (
     Patch("waits", ", async_op=True", ""),
     Patch("lost", f"unit.work = {_ASYNC}", f"globals()['_kept'] = {_ASYNC}"),
     Patch("again", "not is_there(unit.weights_P)", "True"),
+    Patch("elsewhere", "unit.shard_S.data,", f"unit.weights_P.chunk({_WORLD})[0].copy_(unit.shard_S.data),"),
     Patch("no-room", "allocate(unit.weights_P)", "pass", fails=True),
 )
 

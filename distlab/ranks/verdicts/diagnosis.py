@@ -11,7 +11,7 @@ the rank can tell, and is asked when all else says that it is stuck. A wait that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -46,11 +46,11 @@ class Diagnosis:
     """Follows the events of all ranks as they come in.
 
     ``meetings`` has what belongs together; ``mixed`` the ranks and groups of which two threads had collectives under
-    way at once.
+    way at once. ``place_of`` says in words where an event's place is.
     """
 
-    def __init__(self, num_ranks: int):
-        self.meetings = Meetings()
+    def __init__(self, num_ranks: int, place_of: Callable[[int], str] = lambda place: ""):
+        self.meetings, self._place_of = Meetings(), place_of
         self.mixed: dict[tuple[int, int], None] = {}
         self._ranks = [_Rank() for _ in range(num_ranks)]
 
@@ -180,7 +180,9 @@ class Diagnosis:
         messages = {rank: wanted for rank, wanted in waits.items() if isinstance(wanted, Message)}
         for rank, message in messages.items():
             for other in self._dropper(rank, message):
-                return dropped_words(other, self._ranks[other].left, rank, message)
+                _, id = self.meetings.partner(rank, message.id)
+                place = self._place_of(self._ranks[other].messages[id].place)
+                return dropped_words(other, self._ranks[other].left, rank, message, place)
         return ""
 
     def _gone(self, waits: dict[int, Message | MakeGroup], left: dict[int, str]) -> str:
@@ -196,7 +198,8 @@ class Diagnosis:
         for rank, state in enumerate(self._ranks):
             for message in state.messages.values():
                 if state.left == "returned" and message.kind == "send":
-                    return dropped_words(rank, state.left, message.partner, message._replace(kind="recv"))
+                    received, place = message._replace(kind="recv"), self._place_of(message.place)
+                    return dropped_words(rank, state.left, message.partner, received, place)
         return ""
 
 

@@ -26,7 +26,7 @@ class Listener:
     def __init__(self, job: Job, ask: Callable[[int], None]):
         self._job, self._ask = job, ask
         self._readers = [LogReader(job.log_file(rank)) for rank in range(job.num_ranks)]
-        self._diagnosis = Diagnosis(job.num_ranks)
+        self._diagnosis = Diagnosis(job.num_ranks, lambda place: self._frames[place].place)
         self._histories: list[list] = [[] for _ in range(job.num_ranks)]
         self._groups: dict[Group, int] = {Group("world", tuple(range(job.num_ranks))): 0}
         self._group_numbers: list[dict[int, int]] = [{} for _ in range(job.num_ranks)]

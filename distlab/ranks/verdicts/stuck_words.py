@@ -22,12 +22,16 @@ def gone_words(gone: list[int], how: str, waiting: list[int], wanted: Message | 
     return f"{who} and never joined {name(wanted)}, in which {name_ranks(waiting)} {verb}"
 
 
-def dropped_words(dropper: int, left: str, waiting: int, wanted: Message) -> str:
-    """One side of a message was begun and never waited for; ``wanted`` is what the other side waits for."""
+BEGUN_AT = "(begun at "
+
+
+def dropped_words(dropper: int, left: str, waiting: int, wanted: Message, place: str = "") -> str:
+    """One side of a message was begun at ``place`` and never waited for; ``wanted`` is what the other waits for."""
     begun = f"its isend to rank {waiting}" if wanted.kind == "recv" else f"its irecv from rank {waiting}"
+    at = f" {BEGUN_AT}{place})" if place else ""
     if left == "returned":
-        return f"rank {dropper} returned before {begun} was waited for"
-    return f"rank {dropper} dropped the Work of {begun}, and the message with it: keep the Work, and wait for it"
+        return f"rank {dropper} returned before {begun} was waited for{at}"
+    return f"rank {dropper} dropped the Work of {begun}, and the message with it{at}: keep the Work, and wait for it"
 
 
 def channel_words(missed: Mapping[int, Sequence[Message]], left: Mapping[int, str]) -> str:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from distlab.events import ANY_SOURCE, P2P, Done, Fail, MakeGroup, Message, Wait
 from distlab.ranks import torch_inside
 from distlab.ranks.output import name_ranks
-from distlab.ranks.watching.layout import strides_of, tensors_of
+from distlab.ranks.watching.layout import Tensors, strides_of, tensors_of
 from distlab.ranks.watching.log import Log
 from distlab.ranks.watching.memory import note_issued
 from distlab.ranks.watching.operations import OPERATIONS
@@ -70,6 +70,10 @@ class WatchedGroup(dist.ProcessGroup):
             with self.log.unseen():
                 work = getattr(self.real, method)(*args, **kwargs)
         return WatchedWork(work, message, self.members, self.log, self._under_way, self._limit(args))
+
+    def tensors_under_way(self) -> list[Tensors]:
+        """What the messages of this rank read and write that have been begun and not waited for, in any group."""
+        return self._under_way.tensors()
 
     def _limit(self, options: tuple = ()) -> float:
         """The seconds after which a wait gives up, if the learner has set them; else 0."""

@@ -59,6 +59,10 @@ class UnderWay:
         if any(version_of(tensor) != version for tensor, version in memory.whole):
             self._log.write(Touch(id, "written", self._log.now()))
 
+    def tensors(self) -> list[Tensors]:
+        """What the messages read and write that are under way now."""
+        return [memory.tensors for memory in self._messages.values()]
+
     def forget(self, id: int) -> None:
         """The message is followed no more: its Work was dropped, or it is a future that says when it is over."""
         self._messages.pop(id, None)

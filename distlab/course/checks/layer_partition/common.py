@@ -9,9 +9,10 @@ from torch import nn
 
 from distlab.course.kit.case import Job, listed
 from distlab.course.kit.outcome import Outcome
-from distlab.events import P2P
+from distlab.events import ANY_SOURCE, P2P
 
 Pair = tuple[int, int]  # who sends, and to whom
+ANY = "from whom it receives"
 _SHOWN = {"what was called": ("collective",), "more messages than asked for": ("messages",)}
 
 
@@ -50,6 +51,8 @@ def misdirected(outcome: Outcome, want: Mapping[Pair, list[int]], kinds: Sequenc
     for rank in ranks:
         for kind in (m.kind for m in outcome.messages(rank, "call") if m.kind not in P2P):
             yield "what was called", f"rank {rank}: expected send and recv only, got {kind}"
+        if any(m.kind == "recv" and m.peer in (None, ANY_SOURCE) for m in outcome.messages(rank, "call")):
+            yield ANY, f"rank {rank}: expected a receive from a rank that is named, got one from any"
     for pair in ((source, target) for source in ranks for target in ranks):
         for kind in kinds:
             (rank, peer), verb = (pair, "sends to") if kind == "send" else (pair[::-1], "receives from")

@@ -14,6 +14,7 @@ from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import misconceptions
 from distlab.course.kit.outcome import Outcome
 
+RUNS = "how often its stage ran"
 _PAIR = "two tensors, (inputs, outputs)"
 
 
@@ -63,7 +64,7 @@ def _look(inputs: torch.Tensor, outputs: torch.Tensor, runs: int = 1) -> dict:
     if outputs.requires_grad and inputs.requires_grad:
         outputs.sum().backward()
     gradient = inputs.grad if inputs.is_leaf else None
-    return notes | {"inputs.grad after outputs.sum().backward()": gradient, "how often its stage ran": runs}
+    return notes | {"inputs.grad after outputs.sum().backward()": gradient, RUNS: runs}
 
 
 def drive(lab, job: Job) -> dict:
@@ -106,6 +107,7 @@ FORWARD_STAGE = Exercise(
         expect,
         judge=judge,
         shown=shown_by(judge),
+        named={RUNS: "runs-again"},
         holds="inputs and outputs of every stage are one process's; one message over each cut, of the activation's "
         "size; with 1 to 4 ranks, with rows of two axes, with outputs that are not contiguous, and with a batch of "
         "whole numbers on rank 0 alone",
@@ -127,6 +129,8 @@ FORWARD_STAGE = Exercise(
         "gave, not what was sent, and run it outside of torch.no_grad().",
         other_inputs="The inputs that you return are not the tensor that went through the stage: their .grad stays "
         "None, and there would be nothing to send back.",
+        runs_again="The stage ran more than once. What is sent on and what is kept for the backward pass must come of "
+        "one run: a second one costs as much again, and with dropout it gives other numbers.",
         outputs_only="Both are asked for, inputs and outputs: the backward pass starts at the outputs and ends at the "
         "inputs.",
         last_sends="The last rank has nobody to send to: its outputs stay, for the loss.",

@@ -21,10 +21,11 @@ from distlab.course.kit.outcome import Outcome
 _WIDTHS = 5, 4, 6, 4, 3
 
 
-def case(ranks: int, sizes: list[int], alone: bool = False) -> Case:
-    """Batches of so many rows, one after the other; rank 0 ``alone`` holds them."""
+def case(ranks: int, sizes: list[int], alone: bool = False, classes: int = _WIDTHS[-1]) -> Case:
+    """Batches of so many rows, one after the other; rank 0 ``alone`` holds them. With one class the loss is 0."""
     words = f" and batches of {listed(sizes)} rows{', which rank 0 alone holds' * alone}"
-    return Case(ranks, words, sizes=sizes, alone=alone, widths=_WIDTHS)
+    words += ", all of one class, of which the model knows no other" * (classes == 1)
+    return Case(ranks, words, sizes=sizes, alone=alone, widths=(*_WIDTHS[:-1], classes))
 
 
 def stages_of(job: Job) -> list[nn.Sequential]:
@@ -33,10 +34,10 @@ def stages_of(job: Job) -> list[nn.Sequential]:
 
 
 def batch_of(job: Job, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows in three classes."""
+    """Rows in as many classes as the model knows."""
     x_BD = job.random(job["sizes"][number], _WIDTHS[0], of=number)
     generator = torch.Generator().manual_seed(job.seed + number)
-    return x_BD, torch.randint(_WIDTHS[-1], (len(x_BD),), generator=generator)
+    return x_BD, torch.randint(job["widths"][-1], (len(x_BD),), generator=generator)
 
 
 def history(step: Callable, job: Job, stages: Sequence[nn.Module]) -> list[dict]:
@@ -95,7 +96,7 @@ def judge(job: Job, outcome: Outcome):
 PARTITIONED_STEP = Exercise(
     "partitioned_step",
     Experiment(
-        (case(2, [37, 3]), case(3, [4, 7]), case(1, [5, 3]), case(4, [7, 7, 2], alone=True)),
+        (case(2, [37, 3]), case(3, [4, 7]), case(1, [5, 3]), case(1, [2], classes=1), case(4, [7, 7, 2], alone=True)),
         drive,
         lambda job, _: right(job),
         judge=judge,
@@ -120,6 +121,8 @@ PARTITIONED_STEP = Exercise(
         "gradient over it, on every rank.",
         sum="The loss is the sum over the batch's {rows} rows; the mean is asked for, as F.cross_entropy gives it.",
         tensor="The loss is a tensor, and holds the whole graph of its stage; a float is asked for: .item() makes one.",
+        truth="The loss is 0 here, and None was returned: `if loss` asks whether a number is other than 0. Ask which "
+        "rank this is, or whether loss is None.",
         told="Every rank knows the loss, so it was sent to all. Nobody but the last rank needs it: return None "
         "elsewhere, and save the message.",
         messages="More was sent than an activation and a gradient over each cut and step. Shapes are agreed on once, "

@@ -7,7 +7,7 @@ from math import prod
 import torch
 import torch.distributed as dist
 
-from distlab.course.checks.layer_partition.common import Pair, in_words, misdirected
+from distlab.course.checks.layer_partition.common import ANY, Pair, in_words, misdirected
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Case, Job, listed
 from distlab.course.kit.driving import call
@@ -79,6 +79,7 @@ RECV_ACTIVATION = Exercise(
         drive,
         expect,
         judge=judge,
+        named={ANY: "any-rank"},
         fields=lambda job, _: {"num_rows": job["rows"][0]},
         holds="every tensor has the numbers that were sent, the agreed shape and dtype, and memory of its own; it is a "
         "leaf, requires grad, and gets one",
@@ -97,6 +98,7 @@ RECV_ACTIVATION = Exercise(
         "still needs the earlier: make new memory at each call.",
         not_received="Nothing was received into the tensor that you return: dist.recv(tensor, source) fills the tensor "
         "that you give it.",
+        any_rank="The receive names no rank, so it takes what any rank sends first: dist.recv(tensor, source).",
         rank_before="The tensor was received from the rank before this one, whatever `source` says. Gradients come the "
         "other way.",
         resizes="no_rows_0D itself was changed, and every later call takes the shape from it. Make new memory: "

@@ -21,7 +21,7 @@ from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import NOT_FLOAT32, misconceptions
 from distlab.course.kit.outcome import Outcome
-from distlab.events import P2P, Touch
+from distlab.events import P2P, Touch, Wait
 
 ROWS, OWN = "the rows from others", "the row that stays"
 LIBRARY = "the all-to-all of PyTorch's own in the graph"
@@ -90,12 +90,14 @@ def fields(job: Job, outcome: Outcome | None) -> dict:
 
 
 def loose(outcome: Outcome) -> tuple[str, ...]:
-    """Whether rows arrived in memory from which others were still being sent."""
+    """Whether rows arrived in memory from which others were still being sent, or sends were not waited for."""
     for rank, events in enumerate(outcome.events):
         sends = {message.id for message in outcome.messages(rank) if message.kind == "send"}
         if any(type(event) is Touch and event.id in sends for event in events):
             return ("overwrites",)
-    return ()
+    sends = [{m.id for m in outcome.messages(rank) if m.kind == "send"} for rank in range(len(outcome.events))]
+    waited = [{event.id for event in events if type(event) is Wait} for events in outcome.events]
+    return ("unwaited",) if any(of_rank - done for of_rank, done in zip(sends, waited)) else ()
 
 
 ALL_TO_ALL = Exercise(
@@ -112,6 +114,7 @@ ALL_TO_ALL = Exercise(
         judge=judge,
         fields=fields,
         loose=loose,
+        named={"its isend": "unwaited"},
         shown=shown_by(judge, {"the messages": "collective", "the bytes sent": "too-many"}),
         holds="every row is with its rank, by one message for each pair of ranks each way; on 1 to 4 ranks",
     ),
@@ -127,6 +130,8 @@ ALL_TO_ALL = Exercise(
         "rank may get back what it sent itself. Receive into a tensor of its own.",
         send_first="All ranks wait to send and nobody receives. Start every send with isend, then receive, then wait.",
         receive_first="All ranks wait to receive and nobody has sent. Start every send with isend before you receive.",
+        unwaited="The Works of the isends were never waited for, so that a message may not have left when the function "
+        "returns: keep them, and wait for each.",
         itself="A rank sends to itself. Its own row it simply copies.",
         scattered="A row does not lie contiguously in memory; make x_WD contiguous before you send parts of it.",
         collective="You called {kind}, a collective. Build this one from messages: isend and recv.",
@@ -210,12 +215,13 @@ ALL_TO_ALL_AUTOGRAD = Exercise(
             uneven([[1, 3], [0, 2]], 2),
             uneven([[1, 0, 2], [0, 0, 3], [2, 0, 1]], 3),
             uneven([[3]], 2),
-            uneven([[0, 0, 0, 0], [2, 0, 1, 0], [3, 0, 0, 0], [1, 0, 2, 0]], 2, 3),
+            uneven([[0, 0, 0, 0], [2, 0, 1, 0], [3, 0, 0, 0], [0, 0, 0, 0]], 2, 3),  # the last rank has no part in it
         ),
         drive_autograd,
         expect_autograd,
         judge=judge_autograd,
         fields=fields_autograd,
+        named={"never joined": "skips"},
         shown=shown_by(judge_autograd, {SIZES_SENT: "other-messages"}),
         holds="rows and gradients are where they belong, and nothing is sent besides; with 1 to 4 ranks, with empty "
         "pieces and with ranks that send or receive nothing",

@@ -19,7 +19,7 @@ BEFORE = "the gradients before"
 
 
 def model_of(lab, job: Job) -> nn.Module:
-    """On a rank: two layers of experts, one of them deeper inside, their gates, a convolution and a head."""
+    """On a rank: two layers of experts, one of them deeper inside, their gates, one of which is tied, and others."""
     rank, per_rank = dist.get_rank(), NUM_EXPERTS // job.ranks
     first, inner = (lab.Experts(range(rank * per_rank, (rank + 1) * per_rank), WIDTH) for _ in EXPERTS)
     gates = {f"{name}_gate": nn.Linear(WIDTH, NUM_EXPERTS, bias=False) for name in ("first", "second")}
@@ -29,7 +29,10 @@ def model_of(lab, job: Job) -> nn.Module:
         "conv": nn.Conv1d(WIDTH, WIDTH, 3),
         "head": nn.Linear(WIDTH, 3),
     }
-    return nn.ModuleDict(gates | layers).to(job.dtype)
+    model = nn.ModuleDict(gates | layers).to(job.dtype)
+    model["tied"] = nn.Linear(WIDTH, NUM_EXPERTS, bias=False)
+    model["tied"].weight = model["first_gate"].weight
+    return model
 
 
 def drive(lab, job: Job) -> dict:
@@ -69,6 +72,7 @@ AVERAGE_MOE_GRADIENTS = Exercise(
         drive,
         expect,
         judge=judge,
+        named={"the bytes sent": "sends-experts"},
         needs=("Experts",),
         holds="the gradients are those of the mean of all ranks' losses, and no expert's was sent; on 1 to 4 ranks",
     ),
@@ -89,7 +93,11 @@ AVERAGE_MOE_GRADIENTS = Exercise(
         added="Nothing was divided by W: all gradients are {ranks} times too large.",
         only_divided="Everything was divided by W and nothing sent: what every rank holds needs the others' parts.",
         nothing="The gradients are as they were.",
-        sends_experts="The result is right, but more was sent than the gradients of what every rank holds.",
+        sends_experts="The result is right, but more was sent than the gradients of what every rank holds, each once.",
+        one_layer="Only one layer's experts were taken for experts; the model has several, and they may lie deeper "
+        "inside it. model.modules() goes through all of it.",
+        by_axes="Experts were told from the rest by their number of axes, which other layers have as well, a "
+        "convolution for instance. What counts is which parameters are those of an Experts.",
     ),
     hints=(
         "Two kinds of parameters. Those of Experts: divide by W. All others: all-reduce, and divide by W.",

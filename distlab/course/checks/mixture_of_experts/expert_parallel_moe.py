@@ -180,8 +180,13 @@ EXPERT_PARALLEL_MOE = Exercise(
         no_limit="Nobody was dropped: each expert takes at most capacity_of(…) assignments from each rank.",
         shared_capacity="The capacity was made of the tokens of all ranks. Every rank counts its own queues, by its "
         "own T.",
-        balance_of_all="This is the balance loss over the tokens of all ranks. That is different, not wrong, and needs "
-        "messages; here each rank's is that of its own tokens, as in most frameworks.",
+        balance_of_all="This is the balance loss over the tokens of all ranks, which is another number and takes "
+        "messages. Here each rank's is made of its own logits_TE and experts_TK.",
+        balance_of_kept="The balance loss was made of the assignments that were kept. It counts all choices: what is "
+        "dropped is just what it should make rarer.",
+        renormalised="Where a choice was dropped, the weights of the others were divided by their sum once more. They "
+        "were made before, and stay as they are.",
+        input_detached="The gradient of x_TD lacks the gate's part: the gate was given x_TD outside of the graph.",
         not_kept="self.{name} is missing after a forward pass. As in MoE, the layer keeps balance_loss, experts_TK and "
         "counts_E for others to read.",
         local_counts="self.counts_E says how many rows have arrived for each expert here, which is counts_L. As in MoE "

@@ -22,7 +22,7 @@ from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import misconceptions
 
-ALPHA, GAMMA = 0.3, 0.02
+ALPHA, GAMMA = 0.3, 2**-5  # which float32 has exactly: loads may be of that dtype
 SCALAR = kind_of(torch.ones(()))
 EXPERTS, WEIGHTS, BIASES, GRADIENT = "the experts", "the weights", "the new biases", "the gradient of the logits"
 
@@ -81,6 +81,9 @@ TOP_K_GATE = Exercise(
         not_renormalised="These are the probabilities as they are; the first token's sum to {sums}. With k ≥ 2 divide "
         "them by their sum.",
         no_gradient="No gradient reaches the logits: the weights were made outside of the graph.",
+        softmax_again="The k probabilities went through softmax once more: divide them by their sum.",
+        sum_detached="The sum by which the weights are divided is outside of the graph. It depends on the logits too: "
+        "without its part their gradient is another.",
         logits="These weights are the gate's logits. Make probabilities of them first, by softmax over the experts.",
         over_tokens="The softmax runs over the tokens; each token's probabilities over the experts should sum to 1.",
         worst="These are the experts with the lowest probability.",
@@ -136,6 +139,10 @@ LOAD_BALANCING_LOSS = Exercise(
         "routing your loss is {k} · alpha.",
         no_experts="The factor E is missing, so the loss is {experts} times too small. With it the loss is alpha at "
         "uniform routing, for any number of experts.",
+        mean_first="P is the softmax of the mean logits here; it is the mean of the tokens' probabilities.",
+        chosen_only="E is the number of all experts; those that no token chose were not counted.",
+        recomputed="f was counted from the largest logits. It counts the choices that were made, experts_TK, which "
+        "need not be those.",
         no_alpha="alpha is missing.",
         counts="f are counts here, not shares: divide by all T · K choices.",
         sum_of_probs="P is the sum of the probabilities, {tokens} times too large: it is their mean over the tokens.",

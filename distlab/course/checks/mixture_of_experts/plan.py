@@ -116,6 +116,8 @@ DISPATCH = Exercise(
         whole_token="A token that lost one choice has lost the others too. Each assignment is kept or dropped by "
         "itself.",
         counts_all="The counts are those before dropping; they say how many each expert keeps.",
+        missing="An expert that no token chose is missing from counts_E, or from what it is made of: one_hot and "
+        "bincount only know the experts that occur, unless they are told num_experts.",
         not_by_expert="The assignments are in the order of arrival; all of expert 0's come first, then all of expert "
         "1's.",
         per_choice="Each expert takes up to `capacity` first choices, and as many second ones again. One queue takes "

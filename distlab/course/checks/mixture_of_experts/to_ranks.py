@@ -40,6 +40,7 @@ COUNTS: tuple[Counts, ...] = (
     [[0, 2, 0, 0, 1, 1, 0, 1], [1, 1, 0, 0, 2, 2, 1, 0], [0] * 8, [2, 2, 0, 0, 1, 3, 0, 1]],
     [[3, 0, 0, 0], [2, 0, 0, 0]],
 )
+SAME_SIZES = [[3, 1, 1, 1], [1, 1, 1, 3]]  # as in the first case, in another order
 MANY = [[9, 11, 10, 12], [10, 8, 12, 9]]  # rows enough that an unstable sort changes their order
 ROWS, GRADIENT = "the rows", "the gradient"
 THREE = "x_BD, counts_L and a way of 3"
@@ -185,7 +186,7 @@ def judge_return(job: Job, outcome: Outcome):
 RETURN_TO_TOKENS = Exercise(
     "return_to_tokens",
     Experiment(
-        [case(counts) for counts in COUNTS],
+        [case(counts) for counts in (*COUNTS, SAME_SIZES)],
         drive_return,
         expect_return,
         judge=judge_return,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from itertools import product
 
 import torch
 import torch.distributed as dist
 
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.kit.case import Case, Job
-from distlab.course.kit.driving import call
+from distlab.course.kit.driving import call, under_way
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import misconceptions
 from distlab.course.kit.outcome import Outcome
@@ -22,11 +23,14 @@ MICROS = [(micro, chunk) for micro in range(2) for chunk in range(2)]
 STEPS = [(which, *micro) for micro in MICROS for which in "FB"]
 BACKWARDS_FIRST = [(which, *micro) for micro in MICROS for which in "BF"]
 READ, TAKEN, LEFT = "read", "what was taken", "what is left after close()"
+EXTRA = "tensors that are still in the mail after take()"
 GONE = "sent tensors that were not in the mail any more before close()"
 _SAID = {
     "unwaited-send": "Work of its isend|isends? .*never waited for",
     "unwaited-receive": "Work of its irecv|irecvs? .*never waited for",
     "twice": "was waited for before",
+    "receive-first": r"each (wait )?to receive from the .*\n.*(\.recv\(|irecv\(.*\.wait\()",
+    "waits-for-all": r"each (wait )?to receive from the .*\n.*irecv\(",  # begun only: it is take() that waits
 }
 
 
@@ -59,29 +63,40 @@ def _of_step(lab, job: Job, mail, again: bool) -> dict:
         with span(READ):  # at once: now it must be there
             taken[_named(which, *micro)] = room + 0 if isinstance(room, torch.Tensor) else room
 
-    def do(*actions, kinds: str = "FB", steps=STEPS) -> None:
+    def do(*actions, kinds: str = "FB", micros=range(2), steps=STEPS) -> None:
         for step in steps:
-            for action in actions if step[0] in kinds else ():
+            for action in actions if step[0] in kinds and step[1] in micros else ():
                 action(*step)
 
     if job["sends_first"]:  # each is taken before the next is asked for: others are still on their way
         do(send, steps=BACKWARDS_FIRST)
         for kind in "BF":
             do(receive, take, kinds=kind)
-    else:  # all are asked for before any is sent, and half are taken before the others are sent
+    elif job.ranks > 2:  # all are asked for before any is sent, and some are taken before others are sent
         do(receive)
-        for kinds in ("F", "B") if job.ranks > 2 else ("FB",):  # on two, what has no tag fills the rooms of both kinds
-            do(send, kinds=kinds, steps=BACKWARDS_FIRST)
-            do(take, kinds=kinds)
+        for kinds, micro in product("FB", range(2)):
+            do(send, kinds=kinds, micros=[micro])
+            do(take, kinds=kinds, micros=[micro])
+    else:  # what has no tag fills the rooms of both kinds
+        do(receive)
+        do(send, steps=BACKWARDS_FIRST)
+        do(take)
     held = tensors_in(mail)
+    extra = [name for name, room in taken.items() if any(_equal(tensor, room) for tensor in held)]
+    sent = {tensor.data_ptr() for tensors in under_way() for tensor in tensors.read}
+    held = [tensor for tensor in held if tensor.data_ptr() in sent]  # not a copy of what was sent
     gone = [_named(*step) for step in STEPS if not any(torch.equal(t, value(job, again, step, rank)) for t in held)]
     call(mail.close)
     left = [f"{len(kept)} in self.{name}" for name, kept in vars(mail).items() if _is_container(kept) and kept]
-    return _in_words(again, taken, gone, left)
+    return _in_words(again, taken, gone, extra, left)
 
 
-def _in_words(again: bool, taken: dict, gone: list, left: list) -> dict:
-    found = {TAKEN: taken, GONE: gone, LEFT: left}
+def _equal(one: torch.Tensor, other: object) -> bool:
+    return isinstance(other, torch.Tensor) and torch.equal(one, other)
+
+
+def _in_words(again: bool, taken: dict, gone: list, extra: list, left: list) -> dict:
+    found = {TAKEN: taken, GONE: gone, EXTRA: extra, LEFT: left}
     return {f"{what} of the second step" if again else what: value for what, value in found.items()}
 
 
@@ -111,7 +126,7 @@ def expect(job: Job, came: list[dict]) -> list[dict]:
         return {_named(*step): value(job, again, step, (rank + ways[step[0]]) % job.ranks) for step in STEPS}
 
     both = (False, True)
-    steps = [[_in_words(again, taken(rank, again), [], []) for again in both] for rank in range(job.ranks)]
+    steps = [[_in_words(again, taken(rank, again), [], [], []) for again in both] for rank in range(job.ranks)]
     return [first | second for first, second in steps]
 
 
@@ -138,7 +153,7 @@ class _Mails(Experiment):
         except Wrong as wrong:
             said = "\n".join([wrong.detail, *trial.loose_ends])
             ids = wrong.believed or tuple(id for id, words in _SAID.items() if re.search(words, said))[:1]
-            raise Wrong(wrong.case, wrong.detail, ids, wrong.general, **wrong.fields) from None
+            raise Wrong(wrong.case, wrong.detail, ids, wrong.general, wrong.plain, **wrong.fields) from None
 
 
 def case(ranks: int, sends_first: bool) -> Case:
@@ -154,6 +169,7 @@ ASYNC_MAIL = Exercise(
         expect,
         judge=judge,
         needs=("Step",),
+        named={GONE: "let-go", EXTRA: "hoards", LEFT: "not-forgotten"},
         holds="sends and receives only begin, take waits, close waits for the rest; 2 to 4 ranks, whoever begins",
     ),
     misconceptions=misconceptions(
@@ -167,8 +183,8 @@ ASYNC_MAIL = Exercise(
         "Keep each pair of Work and tensor in self.leaving; close() waits for all of them.",
         unwaited_receive="The Work of an irecv was never waited for: the tensor may be read only after its wait(). "
         "Keep the Work in self.arriving; take() waits for it.",
-        let_go="A tensor that was sent is kept nowhere until close(): its memory can be used anew while it "
-        "is still on its way. Keep it beside its Work in self.leaving.",
+        let_go="A tensor that was sent is kept nowhere until close(), or only a copy of it is: its memory can be used "
+        "anew while it is still on its way. Keep the one that isend was given beside its Work in self.leaving.",
         twice="A Work is waited for a second time: take() and close() must forget the Works that they have waited for, "
         "since the mail is used for the next step, too.",
         not_forgotten="Works that were waited for stay in the mail, and with them their tensors: take() pops its Work "

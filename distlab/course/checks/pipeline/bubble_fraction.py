@@ -35,6 +35,7 @@ BUBBLE_FRACTION = Exercise(
         long_wall="The idle time is right, the wall time one unit too long: a stage works for {m} units and idles for "
         "{p} - 1.",
         one_batch="This is the share without micro-batches, (p - 1) / p: here {m} of them follow one another.",
+        rounded="The number is rounded. Return it as it is, and round where you print it.",
         percent="This is a percentage; a number from 0 to 1 is asked for.",
     ),
     hints=(

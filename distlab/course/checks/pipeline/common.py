@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 
@@ -23,14 +23,17 @@ By = list[list[torch.Tensor | None]]  # by stage and micro-batch
 # --- stages --------------------------------------------------------------------------------------
 
 
-def staged(ranks: int, p: int, sizes: list[int], words: str = "", *, ahead: int = 0, ids: bool = False) -> Case:
+def staged(ranks: int, p: int, sizes: list[int], words: str = "", *, ahead: int = 0, ids: bool = False,
+           back: Sequence[int] = ()) -> Case:  # fmt: skip
     """Each rank does the work of all ``p`` stages, with micro-batches of ``sizes`` rows.
 
-    ``ahead`` forwards come before the first backward, all if it is 0. With ``ids`` the model begins with an embedding.
+    ``ahead`` forwards come before the first backward, all if it is 0; ``back`` is the order of the backwards, the
+    forwards' if it is empty. With ``ids`` the model begins with an embedding.
     """
     on_each = f", {p} stage{'s'[: p > 1]} on {'each' if ranks > 1 else 'it'}"
     says = f"{on_each} and micro-batches of {listed(sizes)} row{'s'[: sum(sizes) > 1]}{words}"
-    return Case(ranks, says, p=p, sizes=sizes, ahead=ahead or len(sizes), ids=ids)
+    order = {"ahead": ahead or len(sizes), "back": back or range(len(sizes))}
+    return Case(ranks, says, p=p, sizes=sizes, ids=ids, **order)
 
 
 def stage_module(job: Job, number: int) -> nn.Sequential:
@@ -49,7 +52,7 @@ def in_order(job: Job) -> Iterator[tuple[str, int]]:
         if tick < num_micro:
             yield "F", tick
         if tick >= ahead - 1:
-            yield "B", tick - ahead + 1
+            yield "B", job["back"][tick - ahead + 1]
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,12 @@ def whole_batch(job: Job) -> WholeBatch:
 
 ONE = (torch.float64,)  # of dtypes, where there are no floats
 Order = Callable[..., list[str]]
+REFUSED = "the refusal"
 NO_LIST = "no list, but "
 LIST_SAYS = {
     "no_list": "What is returned is no list: a generator can be gone through once only, and a schedule is checked, "
     "drawn and executed. Return a list of Steps.",
+    "tuples": 'The steps are plain tuples, whose parts have no names. Each is a Step: Step("F", 0).',
     "nothing": "None is returned: `return` is missing before the list, or what it returns is what append gave.",
 }
 
@@ -109,7 +114,7 @@ def asked(p: int, *sizes: tuple[int, ...]) -> Case:
     return Case(3, f" that ask about {p} {whom}", dtypes=ONE, p=p, sizes=sizes)
 
 
-def schedules(cases: Sequence[Case], holds: str, *orders: Order) -> Experiment:
+def schedules(cases: Sequence[Case], holds: str, *orders: Order, named: Mapping[str, str] | None = None) -> Experiment:
     """Tries a function that gives the steps of one stage; any of ``orders`` is right, one for all stages."""
 
     def expect(job: Job, came: list[dict]) -> list[dict]:
@@ -122,7 +127,7 @@ def schedules(cases: Sequence[Case], holds: str, *orders: Order) -> Experiment:
         asked_first = next((of for of in want if any(got[of] != want[of] for got in came)), next(iter(want)))
         return dict(zip("spmv", _questions(job)[asked_first]))
 
-    return Experiment(cases, _drive, expect, holds, fields=fields, words=_words)
+    return Experiment(cases, _drive, expect, holds, fields=fields, words=_words, named=named or {})
 
 
 def steps(kind: str, micros: Iterable[int]) -> list[str]:
@@ -136,7 +141,8 @@ def _questions(job: Job) -> dict[str, tuple[int, ...]]:
     for m, *v in job["sizes"]:
         words = f"{m} micro-batch{'es' if m > 1 else ''}" + "".join(f" in {n} chunk{'s'[: n > 1]}" for n in v)
         for number in range(job["p"]):
-            found[f"the steps of {'rank' if v else 'stage'} {number} for {words}"] = (number, job["p"], m, *v)
+            what = REFUSED if v and m % job["p"] else "the steps"
+            found[f"{what} of {'rank' if v else 'stage'} {number} for {words}"] = (number, job["p"], m, *v)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlab.course.checks.pipeline.common import LIST_SAYS, asked, schedules
+from distlab.course.checks.pipeline.common import LIST_SAYS, REFUSED, asked, schedules
 from distlab.course.exercise import Exercise
 from distlab.course.kit.fixtures import misconceptions
 
@@ -29,6 +29,7 @@ INTERLEAVED_SCHEDULE = Exercise(
         [asked(2, (4, 2), (2, 3)), asked(4, (8, 2), (4, 2), (4, 1)), asked(3, (6, 3), (7, 2))],
         "groups of p micro-batches go through one chunk after the other; 2 to 4 ranks, 1 to 3 chunks",
         interleaved,
+        named={REFUSED: "not-refused"},
     ),
     misconceptions=misconceptions(
         not_refused="{m} micro-batches do not divide into groups of {p}, and no ValueError was raised.",
@@ -42,6 +43,8 @@ INTERLEAVED_SCHEDULE = Exercise(
         "before its first backward, which takes (v - 1) × p = ({v} - 1) × {p} more.",
         one_chunk_more="The warm-up is {p} forwards too long, v × p instead of (v - 1) × p: the last chunk's forwards "
         "already come in turn with backwards.",
+        one_chunk_as_1f1b="With one chunk the warm-up is that of 1F1B, p - rank - 1. Here it has 2 × (p - rank - 1) "
+        "forwards with any number of chunks.",
         not_cut="The warm-up is longer than the list of forwards, and so the slices at its end go wrong: cut it to all "
         "there are, with min.",
         other_error="An AssertionError was raised; a ValueError is asked for where {p} does not divide {m}. (Asserts "

@@ -25,9 +25,9 @@ ONE_F_ONE_B_SCHEDULE = Exercise(
     misconceptions=misconceptions(
         long_warm_up="The warm-up is one forward too long, p - s instead of p - s - 1: stage 0 would hold {p} + 1 "
         "micro-batches. The forward that follows the warm-up is the p - s-th.",
-        short_warm_up="The warm-up is one forward too short. To keep the last stage busy, stage s needs p - s "
-        "micro-batches on their way at least: with fewer the bubble grows, with more only the memory. So p - s - 1 "
-        "forwards come first, and then one before each backward.",
+        short_warm_up="The warm-up is one forward too short. p - s - 1 forwards are the fewest that keep the last "
+        "stage busy: with fewer it idles, with more each stage only holds more activations. After them one forward "
+        "comes before each backward.",
         not_cut="The warm-up has more forwards than there are micro-batches: it ends after {m}, if p - s - 1 is more.",
         no_cool_down="The last backwards are missing: after the last forward, as many backwards are left as the "
         "warm-up had forwards.",

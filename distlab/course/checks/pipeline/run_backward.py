@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from distlab.course.checks.pipeline.common import WIDTH, in_order, stage_module, staged, whole_batch
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Job
@@ -9,28 +11,34 @@ from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import gradients_of, misconceptions
 
+LEFT = "entries in stage.kept"
+HELD = "micro-batches whose input or output is still held somewhere"
+
 
 def drive(lab, job: Job) -> dict:
     """On a rank: of each stage what it sends back, its gradients, and how much it keeps after each backward."""
     whole, found = whole_batch(job), {}
     for number in range(job["p"]):
         stage = lab.Stage(stage_module(job, number), number, job["p"], WIDTH)
-        back, left = [], []
+        back, left, held = [None] * len(job["sizes"]), [], []
         for kind, k in in_order(job):
             if kind == "F":
                 lab.run_forward(stage, k, whole.inputs[number][k].clone(), whole.labels[k], sum(job["sizes"]))
             else:
-                back.append(call(lab.run_backward, stage, k, whole.by_input[number + 1][k]))
+                refs = [weakref.ref(tensor) for tensor in stage.kept.get(k, ())]
+                back[k] = call(lab.run_backward, stage, k, whole.by_input[number + 1][k])
                 left.append(len(stage.kept))
-        found |= _named(number, back, gradients_of(stage.module), left)
+                held += [k] if k not in stage.kept and any(ref() is not None for ref in refs) else []
+        found |= _named(number, back, gradients_of(stage.module), left, held)
     return found
 
 
-def _named(number: int, back, by_weight, left) -> dict:
+def _named(number: int, back, by_weight, left, held) -> dict:
     returned = {f"what stage {number} returns": back} if number else {}  # of the first stage nobody asks it
     return returned | {
         f"the gradients of stage {number}": by_weight,
-        f"entries in stage.kept of stage {number} after each backward": left,
+        f"{LEFT} of stage {number} after each backward": left,
+        f"stage {number}, {HELD} after its backward": held,
     }
 
 
@@ -40,7 +48,7 @@ def expect(job: Job, came: list[dict]) -> list[dict]:
     kinds = [kind for kind, _ in in_order(job)]
     left = [kinds[:n].count("F") - kinds[:n].count("B") - 1 for n, kind in enumerate(kinds) if kind == "B"]
     for number, by_weight in enumerate(whole.by_weight):
-        want |= _named(number, whole.by_input[number], by_weight, left)
+        want |= _named(number, whole.by_input[number], by_weight, left, [])
     return [want] * job.ranks
 
 
@@ -49,7 +57,8 @@ RUN_BACKWARD = Exercise(
     Experiment(
         (
             staged(3, 3, [2, 2, 2]),
-            staged(3, 2, [2, 1, 1, 1, 2]),  # backwards from the last to the first find tensors of these sizes, too
+            # of the sizes that it asks for, each backward finds another micro-batch first
+            staged(3, 2, [1, 1, 1, 2, 2], ", backwards of 1, 0, 2, 4 and 3", back=(1, 0, 2, 4, 3)),
             staged(3, 4, [2]),
             staged(3, 2, [2, 2, 2], ", forwards and backwards in turn", ahead=2),
             staged(1, 1, [3, 2, 3]),
@@ -58,6 +67,7 @@ RUN_BACKWARD = Exercise(
         expect,
         fields=lambda job, _: {"m": len(job["sizes"])},
         needs=("Stage",),
+        named={HELD: "parked", LEFT: "keeps"},
         holds="gradients equal the whole batch's on every stage, and nothing stays in stage.kept; on 1 to 4 stages, "
         "with equal and unequal micro-batches, more and fewer than stages",
     ),
@@ -68,6 +78,12 @@ RUN_BACKWARD = Exercise(
         "from the gradient that came: out.backward(gradient).",
         last_in="The micro-batch that was kept last was taken, whichever was asked for: first in, first out is this "
         "schedule's order. Take stage.kept[micro].",
+        first_in="The micro-batch that was kept first was taken, whichever was asked for. Backwards may come in any "
+        "order: take stage.kept[micro].",
+        clears_at_0="What other micro-batches had added to .grad is gone after micro-batch 0: it need not be the first "
+        "to go backward, and the step clears the gradients, once, for all of them.",
+        parked="The input or the output of a micro-batch is still held after its backward, somewhere else than in "
+        "stage.kept: as long as it is, so are its activations. Let both go when the function ends.",
         clears="The gradients are those of the last micro-batch alone: each backward adds to .grad, and nothing may "
         "clear it before all {m} are done.",
         keeps="Micro-batches stay in stage.kept after their backward, and with them their activations: pop them.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from distlab.course.checks.pipeline.common import WIDTH, in_order, stage_module, staged, whole_batch
@@ -11,6 +13,7 @@ from distlab.course.kit.driving import call
 from distlab.course.kit.experiment import Experiment
 from distlab.course.kit.fixtures import gradients_of, misconceptions
 
+HELD = "micro-batches whose output is still held somewhere"
 KEPT = "its input and its output"
 
 
@@ -19,7 +22,7 @@ def drive(lab, job: Job) -> dict:
     whole, found = whole_batch(job), {}
     for number in range(job["p"]):
         stage = lab.Stage(stage_module(job, number), number, job["p"], WIDTH)
-        outs, kept, back, changed = [], [], [], []
+        outs, kept, back, changed, held = [], [], [], [], []
         for kind, k in in_order(job):
             if kind == "F":
                 x_bD = whole.inputs[number][k].clone()
@@ -30,12 +33,14 @@ def drive(lab, job: Job) -> dict:
                 pair = stage.kept.pop(k, None) if isinstance(stage.kept, dict) else None
                 kept.append(_described(pair, whole.inputs[number][k], outs[k], stage))
                 back.append(_backward(*pair, whole.by_input[number + 1][k]) if kept[-1] == KEPT else None)
+                out, pair = weakref.ref(pair[1]) if kept[-1] == KEPT else None, None
+                held += [k] if out and out() is not None else []
         attached = [k for k, out in enumerate(outs) if isinstance(out, torch.Tensor) and out.requires_grad]
-        found |= _named(number, outs, attached, changed, kept, back if number else [], gradients_of(stage.module))
+        found |= _named(number, outs, attached, changed, kept, back if number else [], gradients_of(stage.module), held)
     return found
 
 
-def _named(number: int, outs, attached, changed, kept, back, by_weight) -> dict:
+def _named(number: int, outs, attached, changed, kept, back, by_weight, held) -> dict:
     return {
         f"the outputs of stage {number}": outs,
         f"stage {number}, outputs that carry their graph": attached,
@@ -43,6 +48,7 @@ def _named(number: int, outs, attached, changed, kept, back, by_weight) -> dict:
         f"stage.kept of stage {number}": kept,
         f"stage {number}, .grad of the kept inputs after a backward": back,
         f"the gradients of stage {number} after a backward": by_weight,
+        f"stage {number}, {HELD} after a backward": held,
     }
 
 
@@ -63,6 +69,7 @@ def _described(pair: object, given: torch.Tensor, returned: object, stage) -> st
         "first its output, then its input": _equal(x_bD, returned) and _equal(out, given),
         "an input that does not require grad": not stage.is_first and not x_bD.requires_grad,
         "an input that is no leaf": not stage.is_first and not x_bD.is_leaf,
+        "an input that requires grad on the first stage": stage.is_first and x_bD.requires_grad,
         "an output without its graph": not out.requires_grad,
         "no loss, but a tensor of more axes": stage.is_last and out.dim() > 0,
         "another input": not _equal(x_bD, given),
@@ -81,7 +88,7 @@ def expect(job: Job, came: list[dict]) -> list[dict]:
     want = {}
     for number, outs in enumerate(whole.outs):
         back = whole.by_input[number] if number else []
-        want |= _named(number, outs, [], [], [KEPT] * num_micro, back, whole.by_weight[number])
+        want |= _named(number, outs, [], [], [KEPT] * num_micro, back, whole.by_weight[number], [])
     return [want] * job.ranks
 
 
@@ -99,6 +106,7 @@ RUN_FORWARD = Exercise(
         expect,
         fields=lambda job, _: {"m": len(job["sizes"]), "n": sum(job["sizes"])},
         needs=("Stage",),
+        named={HELD: "parked"},
         holds="outputs are right and detached, losses add up to the mean over the batch, and input and output are kept "
         "for each micro-batch; on 1 to 4 stages, with equal and unequal micro-batches, and with whole numbers as input",
     ),
@@ -115,6 +123,8 @@ RUN_FORWARD = Exercise(
         "detached tensor.",
         not_kept="Nothing is kept in stage.kept: the backward pass needs this micro-batch's input and output.",
         only_last="Only the last micro-batch is kept: each needs an entry of its own, stage.kept[micro].",
+        parked="The output of a micro-batch, and with it its activations, is still held when its pair has been taken "
+        "out of stage.kept: keep it there only.",
         no_grad="The kept input does not require grad, so there will be no gradient to send back: earlier stages would "
         "never learn.",
         no_leaf="The kept input is no leaf: only leaves get a .grad. Mark the tensor that goes into the module, and "
@@ -125,8 +135,12 @@ RUN_FORWARD = Exercise(
         turned="The pair is (input, output), in this order: here they are the other way round.",
         keeps_logits="On the last stage the logits are kept, and the loss is returned: the backward pass starts from "
         "what is kept, and its output is the loss.",
-        ids="Only floating point tensors can require grad, and the first stage's input may be token ids. Nobody needs "
-        "a gradient of the first stage's input.",
+        first_input="The first stage's input requires grad. No rank needs that gradient, and each backward computes "
+        "it; where the input is token ids, which are no floating point numbers, it can't even be asked for.",
+        by_count="The entry is named by how many there are, which is the micro-batch's number only as long as none was "
+        "taken out: stage.kept[micro].",
+        floored="The number of micro-batches was guessed as {n} // b, which is right only where all have the same b "
+        "rows: divide the sum over rows by the {n} rows of the batch.",
     ),
     hints=(
         "Four things in order: make the input a leaf that requires grad (not on the first stage); run stage.module; on "

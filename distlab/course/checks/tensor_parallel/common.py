@@ -146,7 +146,7 @@ class Ways:
 
         (Ranks find that one by its name, where a method would be sent to them with all that it holds.)
         """
-        return Experiment(cases, drive, self.expect, judge=self.judge, fields=size_of_groups, holds=holds)
+        return Experiment(cases, drive, self.expect, judge=self.judge, fields=size_of_groups, tells=GROUPS, holds=holds)
 
 
 def there_and_back(function: Callable, args: Sequence, grad_y: torch.Tensor, of: int = 0,
@@ -188,6 +188,10 @@ def _untracked() -> Iterator[list[bool]]:
     found.extend(True for warning in said if _UNTRACKED_WARNING in str(warning.message))
 
 
+WRONG_GROUP = "the groups"
+GROUPS = {WRONG_GROUP: "world"}
+
+
 def budget(job: Job, outcome: Outcome, forward: int = 0, backward: int = 0):
     """Complaints that more numbers were sent on a way than these, or through another group than the rank's own.
 
@@ -196,7 +200,7 @@ def budget(job: Job, outcome: Outcome, forward: int = 0, backward: int = 0):
     for rank, seat in enumerate(seats(job)):
         for message in outcome.messages(rank, "call"):
             if (members := outcome.members(message)) != list(seat.ranks):
-                yield "the groups", f"rank {rank}: expected {message.kind} in {list(seat.ranks)}, got {members}"
+                yield WRONG_GROUP, f"rank {rank}: expected {message.kind} in {list(seat.ranks)}, got {members}"
                 return
     for way, numbers in (("forward", forward), ("backward", backward)):
         padding = 2 * job.ranks if numbers else 0

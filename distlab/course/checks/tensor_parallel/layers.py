@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from distlab.course.checks.tensor_parallel.common import (
+    GROUPS,
     Seat,
     all_say,
     budget,
@@ -136,6 +137,7 @@ def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
 
 
 _THERE = "the whole layer is still in memory"
+KEPT_OR_WORLD = {_THERE: "keeps-whole", **GROUPS}
 _KEPT_NOTHING = {"memory shared with the whole layer": [], "more memory than its parameters need": False, _THERE: False}
 
 

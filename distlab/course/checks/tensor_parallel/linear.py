@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from distlab.course.checks.tensor_parallel.common import NONE, UNTRACKED, WORLDS, Seat, case, size_of_groups
-from distlab.course.checks.tensor_parallel.layers import FRESH, KEEPS_WHOLE, NO_PARAMETER, Cut, Layer
+from distlab.course.checks.tensor_parallel.layers import FRESH, KEEPS_WHOLE, KEPT_OR_WORLD, NO_PARAMETER, Cut, Layer
 from distlab.course.exercise import Exercise
 from distlab.course.kit.case import Job
 from distlab.course.kit.experiment import Experiment
@@ -47,6 +47,7 @@ COLUMN_PARALLEL_LINEAR = Exercise(
         _drive,
         COLUMN.expect,
         judge=lambda job, outcome: COLUMN.judge(job, outcome, forward=0),
+        tells=KEPT_OR_WORLD,
         fields=size_of_groups,
         holds="each rank holds its rows of the weight, the outputs and all gradients are those of the whole layer, "
         "and one all-reduce goes backward; on 1 to 3 ranks and in two groups, with outputs that don't divide",
@@ -102,6 +103,7 @@ ROW_PARALLEL_LINEAR = Exercise(
         _drive,
         ROW.expect,
         judge=lambda job, outcome: ROW.judge(job, outcome, backward=0),
+        tells=KEPT_OR_WORLD,
         fields=_fields,
         holds="each rank holds its columns of the weight, y and all gradients are those of the whole layer, the bias "
         "counts once, and one all-reduce goes forward; on 1 to 3 ranks and in two groups, with inputs that don't "
@@ -122,6 +124,7 @@ ROW_PARALLEL_LINEAR = Exercise(
         "all add the same bias; so each of them can update it, and they stay equal.",
         no_bias="The layer has no bias (whole.bias is None): then there is nothing to add.",
         no_bias_added="The bias is missing in y.",
+        bias_detached="No gradient reaches the bias, so that it would not learn: it was added detached.",
         fresh=FRESH,
         no_parameter=NO_PARAMETER,
         none=NONE,
@@ -166,6 +169,7 @@ PARALLEL_MLP = Exercise(
         _drive,
         WHOLE_MLP.expect,
         judge=WHOLE_MLP.judge,
+        tells=KEPT_OR_WORLD,
         fields=size_of_groups,
         holds="y and all gradients are those of the whole MLP, with one all-reduce forward and one backward; on 1 to 3 "
         "ranks and in two groups",
@@ -173,6 +177,7 @@ PARALLEL_MLP = Exercise(
     misconceptions=misconceptions(
         no_gelu="GELU is missing: without it the two layers are a single one.",
         gelu_late="GELU comes after the second layer; it belongs between the two, on this rank's columns.",
+        approximate="GELU is approximated by a tanh here; the whole MLP has GELU itself, so the two differ a little.",
         other_curve="Between the layers stands ReLU; the whole MLP has GELU.",
         sums_twice="The sum over the group is taken twice, so with {ranks} ranks it is {ranks} times too large: "
         "RowParallelLinear has taken it already.",

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from distlab.course.checks.tensor_parallel.common import (
+    GROUPS,
     NONE,
     SKIPS,
     UNTRACKED,
@@ -66,6 +67,7 @@ GLOBAL_MAX = Exercise(
         _drive_max,
         _expect_max,
         judge=lambda job, outcome: budget(job, outcome, max(2, len(job["groups"][0])) * NUM_PLACES),
+        tells=GROUPS,
         fields=size_of_groups,
         holds="every rank has the largest logit of each place, of one number a place sent; on 1 to 3 ranks and in two "
         "groups",
@@ -140,6 +142,8 @@ TARGET_LOGIT = Exercise(
         "local id that exists, and mask what you find.",
         unmasked="A target that belongs to another rank brings a logit of this rank's. Foreign targets must bring 0: "
         "multiply by the mask.",
+        equal_shares="The ids of rank r were taken to begin at r times the ids that it holds. Where the ids don't "
+        "divide, ranks hold unequal numbers of them: share_of says which are this rank's.",
         no_sum="Each rank knows the logits of its own targets and has 0 for the others: reduce_from_group adds them "
         "up.",
         both_ways="The gradient is {ranks} times too large: it was added up on the way back as well.",
@@ -191,6 +195,7 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Exercise(
         _drive,
         _LOSS.expect,
         judge=_LOSS.judge,
+        tells=GROUPS,
         fields=lambda job, _: {"ranks": len(job["groups"][0]), "places": NUM_PLACES},
         holds="loss and gradients are those of one process, also for logits around 1,000; three numbers a place are "
         "sent, and no rank ever held all logits; on 1 to 3 ranks and in two groups, and with all targets on one rank",
@@ -218,7 +223,7 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Exercise(
         gathers="A rank held all logits at once. The loss needs three numbers a place from each rank: its maximum, its "
         "sum of exponentials, and the target's logit.",
         writes="The logits that it was given are changed.",
-        world="A sum runs over all ranks, and not over the group: hand group on.",
+        world="A collective runs over all ranks, and not over the group: hand group on to all that is called.",
     ),
     hints=(
         "At one place the loss is log Σ exp(logit − top) + top − target, with top from global_max and target from "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from distlab.course.checks.tensor_parallel.common import (
+    GROUPS,
     WORLDS,
     Seat,
     Ways,
@@ -116,6 +117,7 @@ REDUCE_SCATTER_SEQUENCE = Exercise(
         _drive,
         _expect,
         judge=_SCATTER.judge,
+        tells=GROUPS,
         fields=size_of_groups,
         holds="each rank has the sums of its own places, and the gradient of all: a reduce-scatter forward, an "
         "all-gather backward; places that can't be shared out are refused by name; on 1 to 3 ranks and in two groups",

@@ -170,6 +170,9 @@ VOCAB_PARALLEL_EMBEDDING = Exercise(
         "would even find one, from the end.) Look up ids of your own only, and put zeros for the others.",
         unmasked="An id that belongs to another rank brings a row of this rank's too, and the sum holds both. Foreign "
         "ids must bring zeros: multiply by the mask.",
+        equal_shares="The ids of rank r were taken to begin at r times the ids that it holds. Where the ids don't "
+        "divide, ranks hold unequal numbers of them: share_of says which are this rank's.",
+        one_too_many="The first id of the next rank was taken for this rank's own: a share ends before its stop.",
         no_sum="Each rank has its own vectors, and zeros in the other places: they are to be added up by "
         "reduce_from_group.",
         both_ways="The gradient is {ranks} times too large: it was added up on the way back as well.",

@@ -24,7 +24,7 @@ from distlab.course.compare import difference
 from distlab.course.exercise import Exercise, Wrong
 from distlab.course.kit.budget import more_than
 from distlab.course.kit.case import Case, Job, with_ranks
-from distlab.course.kit.driving import call
+from distlab.course.kit.driving import call, under_way
 from distlab.course.kit.experiment import Complaint, Experiment
 from distlab.course.kit.fixtures import misconceptions
 from distlab.course.kit.outcome import Outcome
@@ -32,6 +32,7 @@ from distlab.course.trial import Trial
 from distlab.ranks.watching.spans import span
 
 WORK = "unit.work after prefetch(unit)"
+ELSEWHERE = "what the gather reads lies in unit.weights_P, at another place than this rank's part"
 SIZES = 53, 40  # of the gradients of two units
 
 
@@ -81,7 +82,7 @@ CLIP_SHARDED = Exercise(
     Experiment(
         [
             Case(ranks, f", units of 53 and 40 numbers, max_norm {max_norm:g}", max_norm=max_norm)
-            for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (3, 100.0), (2, 9.0))
+            for ranks, max_norm in ((2, 1.0), (3, 2.0), (4, 1.0), (1, 1.0), (1, 12.0), (3, 100.0), (2, 9.0))
         ],
         drive_clip,
         expect_clipped,
@@ -168,7 +169,7 @@ def drive_prefetch(lab, job: Job) -> dict:
     free(weights_P)
     with span("start"):
         call(lab.prefetch, unit)
-    work = unit.work
+    work, elsewhere = unit.work, _reads_elsewhere(weights_P, part(weights_P, dist.get_rank(), job.ranks))
     with span("again"):
         call(lab.prefetch, unit)
     is_work = _wait(work)
@@ -180,7 +181,14 @@ def drive_prefetch(lab, job: Job) -> dict:
     with span("there"):
         call(lab.prefetch, unit)
     _wait(unit.work)
-    return {WORK: "a Work" if is_work else "None", "unit.weights_P": copy_of(weights_P)}
+    return {WORK: "a Work" if is_work else "None", ELSEWHERE: elsewhere, "unit.weights_P": copy_of(weights_P)}
+
+
+def _reads_elsewhere(weights_P: torch.Tensor, own_S: torch.Tensor) -> bool:
+    """Whether a message under way reads another part of the weights than a rank's own."""
+    read = [tensor.data_ptr() for tensors in under_way() for tensor in tensors.read]
+    start, end = weights_P.data_ptr(), weights_P.data_ptr() + weights_P.nbytes
+    return any(start <= address < end and address != own_S.data_ptr() for address in read)
 
 
 def _wait(work) -> bool:
@@ -218,8 +226,11 @@ PREFETCH = Exercise(
     _Kept(
         CASES[:3],
         drive_prefetch,
-        lambda job, _: [{WORK: "a Work", "unit.weights_P": padded(weights_of(job), job.ranks)}] * job.ranks,
+        lambda job, _: (
+            [{WORK: "a Work", ELSEWHERE: False, "unit.weights_P": padded(weights_of(job), job.ranks)}] * job.ranks
+        ),
         judge=judge_prefetch,
+        named={ELSEWHERE: "elsewhere"},
         holds="the all-gather is under way when prefetch returns, unit.work is there to wait for, and nothing "
         "goes twice",
     ),
@@ -227,6 +238,8 @@ PREFETCH = Exercise(
         waits="The gather was waited for inside prefetch, so nothing can be computed beside it: pass async_op=True, "
         "and leave the wait to whoever needs the weights.",
         lost="The Work was not kept, so nobody can wait for it: put it into unit.work.",
+        elsewhere="The shard was copied into another rank's part of weights_P and gathered from there: that part is "
+        "written by the gather while it is being read. Hand it the shard itself, or this rank's own part.",
         again="A gather was started for a unit that is there or on its way: Ψ elements for nothing. Allocated means "
         "that it is, or will be, there.",
         no_room="The storage of weights_P is empty: allocate it before the gather writes into it.",

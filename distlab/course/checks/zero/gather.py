@@ -152,6 +152,7 @@ RELEASE = Exercise(
         CASES,
         lambda lab, job: released(lab.release, job, dist.get_rank()),
         lambda job, _: [released(lambda unit: free(unit.weights_P), job, rank) for rank in range(job.ranks)],
+        named={"unit.shard_S": "writes", "bytes under a view of the weights": "some-left"},
         holds="the weights' storage is empty though a view is left, the shard and the parameters' shapes are kept",
     ),
     misconceptions=misconceptions(
@@ -159,6 +160,9 @@ RELEASE = Exercise(
         dropped="A name was let go, but the memory was not: autograd holds a view of the same storage for the "
         "backward pass, which keeps it alive. Empty the storage itself.",
         shard="This rank's own shard went too. From what should gather rebuild its part of the weights?",
+        some_left="Some of the weights' storage is still there: release leaves 0 bytes of it, which is what "
+        "free(unit.weights_P) does.",
+        writes="The shard has changed. gather rebuilds the weights from the shards: release leaves them as they are.",
         shape="The parameter has lost its shape; it is a view that gather fills again, and must stay one.",
     ),
     hints=(

@@ -96,6 +96,8 @@ PARTITION = Exercise(
         "then. Copy the numbers alone: p.data, or p.detach().",
         tied_twice="The tied parameter stands in weights_P twice. Its two copies would drift apart: list each "
         "parameter once.",
+        by_value="Two parameters of equal numbers were taken for one, and stand in weights_P once. Only a parameter "
+        "that is listed twice is tied; two biases both begin as zeros, and then differ.",
         frozen="The frozen parameter is in weights_P. Nothing moves it, so no optimizer state is kept for it: leave "
         "it out.",
         unfilled="weights_P is all zeros: the parameters' numbers were not copied into it.",

@@ -124,6 +124,10 @@ REDUCE_GRADIENT = Exercise(
         sum="The gradient is {ranks} times too large: summed over {ranks} ranks, never divided.",
         overwritten="The second micro-batch replaced the gradient of the first: add to unit.shard_S.grad if there is "
         "one.",
+        one_buffer="unit.shard_S.grad is the memory into which the next reduce_scatter writes, so that what was there "
+        "is lost before anything is added to it: make a new part_S at each call.",
+        skips_none="A micro-batch in which one of the parameters got no gradient was left out as a whole. The others "
+        "got theirs, and flatten(unit) takes None as zeros.",
         mixed="The first micro-batch's gradient was divided by {ranks} a second time, when the second was added: "
         "divide what arrives, before you add it.",
         own="This is the rank's own gradient: what reduce_scatter wrote was not used.",

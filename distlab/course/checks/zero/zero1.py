@@ -92,6 +92,8 @@ def fields(job: Job, outcome: Outcome | None) -> dict:
 COMMON = dict(
     no_step="No optimizer took a step: call unit.optimizer.step().",
     only_rank_0="Only rank 0's optimizer stepped: every rank has a shard of its own, which nobody else moves.",
+    skips_zeros="Where the gradient was all zeros, the optimizer did not step. One with momentum or weight decay moves "
+    "the weights all the same: step whatever the gradient is.",
     no_gradient="The optimizer stepped without a gradient: put this rank's part into unit.shard_S.grad before it.",
     sum="The gradients are {ranks} times too large: summed over {ranks} ranks, never divided.",
     own="Every rank stepped with its own gradients: what the others computed never arrived in them.",

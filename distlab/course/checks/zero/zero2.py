@@ -33,6 +33,10 @@ STEPS = 1, 2
 GOT = "the gradients that the optimizers got"
 LEFT_ALONE = "in a plain backward() after it all, the units that keep their gradients"
 SENT_IN_BACKWARD = "the bytes sent during backward()"
+IN_TIME = "the bytes of gradients that are reduced during backward()"
+HOOKS = "hooks that are still there"
+SHARED = "units whose shard's .grad lies in another's memory"
+LAST = "the bytes of gradients and buckets when all are reduced"
 
 
 def model_of(job: Job) -> nn.Sequential:
@@ -67,9 +71,8 @@ def stepped(step: Step, job: Job, rank: int) -> dict:
                 units,
                 lambda turn=turn, notes=notes: _backward(loss_of(model, job, rank, turn), units, turn, notes),
             )
-        notes["hooks that are still there"] = sum(
-            len(p._post_accumulate_grad_hooks or ()) for unit in units for p in unit.parameters
-        )
+        notes[SHARED] = _sharing([unit.shard_S.grad for unit in units])
+        notes[HOOKS] = sum(len(p._post_accumulate_grad_hooks or ()) for unit in units for p in unit.parameters)
         notes["optimizer steps"] = [len(unit.optimizer.seen) for unit in units]
         notes[GOT] = [dict(enumerate(unit.optimizer.seen)).get(0) for unit in units]
         notes["the weights of the units"] = [copy_of(unit.weights_P) for unit in units]
@@ -94,10 +97,13 @@ def stepped(step: Step, job: Job, rank: int) -> dict:
 def _backward(loss: torch.Tensor, units: list[SimpleNamespace], turn: int, notes: dict) -> None:
     """Computes gradients; where the very last one arrives, notes how many of the other units still hold theirs."""
     alive: list[int] = []
-    last = [
-        p.register_post_accumulate_grad_hook(lambda _: alive.append(_with_gradients(units[1:])))
-        for p in units[0].parameters
-    ]
+
+    def arrived(_) -> None:
+        alive.append(_with_gradients(units[1:]))
+        with span(f"last {turn}"):
+            pass  # where a span begins memory is looked at
+
+    last = [p.register_post_accumulate_grad_hook(arrived) for p in units[0].parameters]
     with span(f"backward {turn}"):
         loss.backward()
     for hook in last:
@@ -105,6 +111,12 @@ def _backward(loss: torch.Tensor, units: list[SimpleNamespace], turn: int, notes
     notes["calls of backward()"] += 1
     notes["units that held gradients when the last one came"] = alive[-1]
     notes["optimizer steps during backward()"] = sum(len(unit.optimizer.seen) for unit in units)
+
+
+def _sharing(gradients: Sequence[torch.Tensor | None]) -> int:
+    """How many lie where an earlier one does."""
+    places = [gradient.data_ptr() for gradient in gradients if gradient is not None]
+    return len(places) - len(set(places))
 
 
 def _with_gradients(units: Sequence[SimpleNamespace]) -> int:
@@ -146,7 +158,7 @@ def judge(job: Job, outcome: Outcome) -> Iterator[Complaint]:
     total = sum(lengths) * job.dtype.itemsize
     for turn in STEPS:
         if job.ranks > 1 and (sent := bytes_sent(outcome, 0, f"backward {turn}")) < total:
-            yield f"step {turn}, {SENT_IN_BACKWARD}", f"expected {total}, got {sent}"
+            yield f"step {turn}, {IN_TIME}", f"expected {total}, got {sent}"
         yield from more_than(total, outcome, f"step {turn}, {SENT_IN_BACKWARD}", f"backward {turn}")
         yield from more_than(2 * total, outcome, f"step {turn}, the bytes sent", f"step {turn}")
         looks = outcome.memory(0, f"backward {turn}") if job.case.record is True else []
@@ -156,6 +168,16 @@ def judge(job: Job, outcome: Outcome) -> Iterator[Complaint]:
         if (buffers := max((look.buffers for look in looks), default=0)) > most + parts:
             words = f"expected no more than {most} (a bucket and its part), got {buffers}"
             yield f"step {turn}, the bytes of buckets in backward()", words
+        room = parts + max(lengths) // job.ranks * job.dtype.itemsize
+        if (left := _left(outcome, turn)) > room:
+            yield f"step {turn}, {LAST}", f"expected no more than {room} (the parts, and one more), got {left}"
+
+
+def _left(outcome: Outcome, turn: int) -> int:
+    """The bytes of gradients and buckets when the last unit's hook has run, unless a bucket is still under way."""
+    issued, waited = outcome.messages(0, f"backward {turn}"), outcome.waits(0, f"backward {turn}")
+    looks = outcome.memory(0, f"last {turn}")
+    return looks[-1].gradients + looks[-1].buffers if looks and len(waited) >= len(issued) else 0
 
 
 def fields(job: Job, outcome: Outcome | None) -> dict:
@@ -176,6 +198,12 @@ ZERO2_STEP = Exercise(
         lambda job, _: expected(job),
         judge=judge,
         fields=fields,
+        named={
+            HOOKS: "hooks-stay",
+            SHARED: "one-buffer",
+            IN_TIME: "behind",
+            LAST: "last-bucket",
+        },
         holds="weights equal one process's after every step; each unit's gradients are scattered during the backward "
         "pass and let go, 2Ψ (N − 1)/N elements at most are sent; with 1 to 4 ranks",
     ),
@@ -202,6 +230,12 @@ ZERO2_STEP = Exercise(
         "reduce_scatter write into a tensor of the shard's size, torch.empty_like(unit.shard_S).",
         buckets="Buckets pile up: every one is still in memory when the next comes. Hold it in a name inside the "
         "function only, which ends with it.",
+        last_bucket="The last bucket is still in memory when it has been sent, until the next one comes or the step "
+        "ends. Hold it in a name inside the function only, which ends with it.",
+        behind="A part of the gradients is reduced only when the backward pass is over. Until then a rank holds it as "
+        "a whole: reduce each unit as soon as it is complete, not when the next one is.",
+        one_buffer="Several units' gradients lie in one and the same memory, where the later has overwritten the "
+        "earlier: make a new tensor for each.",
         late_free="A unit's gradients are in memory twice while they are sent, in the bucket and as .grad: set .grad "
         "to None after flatten(unit) and before reduce_scatter.",
         new_weights="The new weights are in a new tensor, and the model's parameters are views of the old one: they "

@@ -10,6 +10,8 @@ _TOP_K_GATE = (
     Patch("always-1", "if k > 1:", "if True:"),
     Patch("not-renormalised", "if k > 1:", "if False:"),
     Patch("no-gradient", _GATED, "return weights_TK.detach(), experts_TK"),
+    Patch("softmax-again", "weights_TK / weights_TK.sum(dim=-1, keepdim=True)", "weights_TK.softmax(dim=-1)"),
+    Patch("sum-detached", "keepdim=True)", "keepdim=True).detach()"),
     Patch("logits", _GATED, "return logits_TE.topk(k).values, experts_TK"),
     Patch("over-tokens", "softmax(dim=-1)", "softmax(dim=0)"),
     Patch("worst", ".topk(k)", ".topk(k, largest=False)"),
@@ -22,6 +24,9 @@ _PRODUCT = "(share_E * mean_E)"
 _LOAD_BALANCING_LOSS = (
     Patch("not-divided", "experts_TK.numel()", "len(experts_TK)"),
     Patch("no-experts", "alpha * num_experts", "alpha"),
+    Patch("mean-first", "logits_TE.softmax(dim=-1).mean(dim=0)", "logits_TE.mean(dim=0).softmax(dim=-1)"),
+    Patch("chosen-only", "alpha * num_experts", "alpha * len(experts_TK.unique())"),
+    Patch("recomputed", "bincount(experts_TK.", "bincount(logits_TE.topk(experts_TK.shape[1]).indices."),
     Patch("no-alpha", "alpha * num_experts", "num_experts"),
     Patch("counts", " / experts_TK.numel()", ""),
     Patch("first-only", _SHARE, "torch.bincount(experts_TK[:, 0], minlength=num_experts) / len(experts_TK)"),
@@ -65,6 +70,7 @@ _DISPATCH = (
         "is_kept_Q = (place_Q <= capacity).view(-1, num_tokens).all(0).repeat(experts_TK.shape[1])",
     ),
     Patch("counts-all", "queues_QE[is_kept_Q].sum(0)", "queues_QE.sum(0)"),
+    Patch("missing", "F.one_hot(expert_Q, num_experts)", "F.one_hot(expert_Q)"),
     Patch("not-by-expert", ".argsort(stable=True)[: is_kept_Q.sum()]", ".lt(num_experts).nonzero()[:, 0]"),
     Patch("first-only", "expert_Q = experts_TK.T.flatten()", "expert_Q = experts_TK[:, 0]"),
     Patch(

@@ -128,6 +128,13 @@ _PLANNED = (
     "        x_BD, counts_L, way = dispatch_to_ranks(x_TD[tokens_A], self.counts_E)"
 )
 
+_OF_KEPT = (
+    "self.balance_loss = self.alpha * self.num_experts * "
+    "(self.counts_E / max(1, len(tokens_A)) * logits_TE.softmax(-1).mean(0)).sum()"
+)
+_KEPT = "weights_TK.new_zeros(weights_TK.shape).index_put((tokens_A, choices_A), weights_TK[tokens_A, choices_A])"
+_AGAIN = f"weights_TK if self.k == 1 else weights_TK / {_KEPT}.sum(1, keepdim=True)"
+
 _EXPERT_PARALLEL_MOE = (
     Patch("passes-on", _COMBINED, f"torch.where({_NUM} == 0, x_TD, {_COMBINED})"),
     Patch("residual", "return combine", "return x_TD + combine"),
@@ -147,6 +154,9 @@ _EXPERT_PARALLEL_MOE = (
         "        everybody = [torch.cat(part) for part in zip(*parts)]\n"
         "        self.balance_loss = load_balancing_loss(*everybody, self.alpha)",
     ),
+    Patch("balance-of-kept", _RETURNED, f"{_RETURNED}; {_OF_KEPT}"),
+    Patch("renormalised", "weights_TK[tokens_A, choices_A], x", f"({_AGAIN})[tokens_A, choices_A], x"),
+    Patch("input-detached", "self.gate(x_TD)", "self.gate(x_TD.detach())"),
     Patch("gate-detached", "weights_TK[tokens_A, choices_A]", "weights_TK.detach()[tokens_A, choices_A]"),
     Patch(
         "divided-already",
@@ -210,6 +220,9 @@ _AVERAGE_MOE_GRADIENTS = (
         "if parameter not in of_experts:",
         "if parameter in of_experts: dist.all_reduce(parameter.grad.clone())\n        else:",
     ),
+    Patch("one-layer", "for module in model.modules() if", "for module in [model['first']] if"),
+    Patch("one-layer", "for module in model.modules() if", "for module in model.children() if"),
+    Patch("by-axes", "parameter not in of_experts", "parameter.dim() < 3"),
     Patch("temporary", _SEND, "dist.all_reduce(parameter.grad * 1)"),
     Patch(
         "temporary",

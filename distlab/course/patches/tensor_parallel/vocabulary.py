@@ -9,6 +9,9 @@ _OWN = "x_BTD * is_mine_BT.unsqueeze(-1)"
 _VECTORS = f"return reduce_from_group({_OWN}, group)"
 _ALL = f"{_LOOK_UP}\n    {_VECTORS}"
 _TABLE = "table = weight_vD.new_zeros(num_ids, weight_vD.shape[1]); table[list(mine)] = weight_vD"
+_CLAMPED_IDS = "x_BTD = F.embedding((ids_BT - mine.start).clamp(0, len(mine) - 1), weight_vD)"
+_MINE_OF = "mine = share_of(num_ids, group)"
+_EQUAL = "start = dist.get_rank(group) * {0}; mine = range(start, start + {0})"
 
 _EMBEDDING = (
     Patch("foreign", "(ids_BT - mine.start) * is_mine_BT", "ids_BT - mine.start", fails=True),
@@ -20,6 +23,8 @@ _EMBEDDING = (
         _ALL,
         "return reduce_from_group(weight_vD[(ids_BT - mine.start).clamp(0, len(mine) - 1)], group)",
     ),
+    Patch("one-too-many", f"< mine.stop)\n    {_LOOK_UP}", f"<= mine.stop)\n    {_CLAMPED_IDS}"),
+    Patch("equal-shares", _MINE_OF, _EQUAL.format("len(weight_vD)")),
     Patch("no-sum", _VECTORS, f"return {_OWN}"),
     Patch("both-ways", _VECTORS, f"return copy_to_group(reduce_from_group({_OWN}, group), group)"),
     Patch("cut-off", "weight_vD)\n", "weight_vD.detach())\n"),
@@ -70,6 +75,7 @@ _TARGET_LOGIT = (
     Patch("foreign", "((targets_BT - mine.start) * is_mine_BT)", "(targets_BT - mine.start)", fails=True),
     Patch("unmasked", _MINE, "picked_BT"),
     Patch("unmasked", f"{_PICK}\n    {_PICKED}", f"{_CLAMPED}; {_PICK}; return reduce_from_group(picked_BT, group)"),
+    Patch("equal-shares", _MINE_OF, _EQUAL.format("logits_BTv.shape[-1]")),
     Patch("no-sum", _PICKED, f"return {_MINE}"),
     Patch("both-ways", _PICKED, f"return copy_to_group(reduce_from_group({_MINE}, group), group)"),
     Patch("cut-off", "logits_BTv.gather", "logits_BTv.detach().gather"),
