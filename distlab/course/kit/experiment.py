@@ -170,7 +170,9 @@ class Experiment:
             detail = finding.complaints[0][1] if finding.complaints else "the numbers came out right this time"
             return Wrong(job.words, detail, self.loose(outcome), **fields)
         what, detail = finding.complaints[0]
-        is_judged = finding.complaints[0] == next(iter(self.judge(job, outcome)), None)
+        of_all = (remarks.BARRIERS, HELD)  # what is looked at in every exercise, after the judge
+        is_judged = [c for c in finding.complaints if c[0] not in of_all] == list(self.judge(job, outcome))
+        is_judged = is_judged and what not in of_all
         ids = self.shown(job, outcome) if is_judged else ()
         ids = ids or explain(self, lab, finding, trial, others)
         if ids == (UNCHANGED.id,):
