@@ -134,19 +134,19 @@ class Diagnosis:
         return any(self._is_blocked(rank, waiting.wanted) for waiting in self._ranks[rank].waits.values())
 
     def _is_blocked(self, rank: int, wanted: Message | MakeGroup) -> bool:
-        return not self.meetings.is_joined(rank, wanted) or bool(self._dropper(rank, wanted))
+        return not self.meetings.is_joined(rank, wanted) or bool(self._dropped_by(rank, wanted))
 
-    def _dropper(self, rank: int, wanted: Message | MakeGroup) -> tuple[int, ...]:
-        """Who dropped the Work of the other side of the send or receive that a rank waits for; nobody, or one."""
+    def _dropped_by(self, rank: int, wanted: Message | MakeGroup) -> tuple[int, int] | None:
+        """The rank and id of the other side of the send or receive that a rank waits for, if its Work was dropped."""
         if not isinstance(wanted, Message) or wanted.kind not in P2P:
-            return ()
+            return None
         partner = self.meetings.partner(rank, wanted.id)
-        return partner[:1] if partner and partner[1] in self._ranks[partner[0]].dropped else ()
+        return partner if partner and partner[1] in self._ranks[partner[0]].dropped else None
 
     def _is_held(self, rank: int, wanted: Message | MakeGroup, lost: set[int]) -> bool:
         """Whether only ranks that are stuck or gone could free this one."""
         missing = self.meetings.missing(rank, wanted)
-        if self._dropper(rank, wanted):
+        if self._dropped_by(rank, wanted):
             return True
         gone = {other for other in missing if other in lost or self._ranks[other].left}
         return gone == missing if getattr(wanted, "peer", None) == ANY_SOURCE else bool(gone)
@@ -179,8 +179,8 @@ class Diagnosis:
     def _dropped(self, waits: dict[int, Message | MakeGroup]) -> str:
         messages = {rank: wanted for rank, wanted in waits.items() if isinstance(wanted, Message)}
         for rank, message in messages.items():
-            for other in self._dropper(rank, message):
-                _, id = self.meetings.partner(rank, message.id)
+            if partner := self._dropped_by(rank, message):
+                other, id = partner
                 place = self._place_of(self._ranks[other].messages[id].place)
                 return dropped_words(other, self._ranks[other].left, rank, message, place)
         return ""
